@@ -1,0 +1,74 @@
+# What libholdfast links, found the same way by its own build and by the installed package.
+#
+#   holdfast_sqlite3   SQLite: the shared library, so that a process has one copy of it; the static
+#                      one when HOLDFAST_STATIC asks for fully static executables
+#   holdfast_nng       NNG and mbedTLS, always static, with the link options that its compat layer
+#                      (lib/src/nng_compat.cpp) needs
+#
+# Debian's own nng::nng is the shared library, where --wrap could not reach inside; hence find_library.
+include_guard(GLOBAL)
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+function(_holdfast_find variable what)
+  find_library(${variable} NAMES ${ARGN})
+  mark_as_advanced(${variable})
+  if(NOT ${variable})
+    list(GET ARGN 0 name)
+    message(FATAL_ERROR "holdfast: ${name} not found. On Debian: apt-get install ${what}")
+  endif()
+endfunction()
+
+if(HOLDFAST_STATIC)
+  _holdfast_find(HOLDFAST_SQLITE3_STATIC libsqlite3-dev libsqlite3.a)
+  set(_holdfast_sqlite3 ${HOLDFAST_SQLITE3_STATIC})
+else()
+  _holdfast_find(HOLDFAST_SQLITE3 libsqlite3-dev sqlite3)
+  set(_holdfast_sqlite3 ${HOLDFAST_SQLITE3})
+endif()
+find_path(HOLDFAST_SQLITE3_INCLUDE sqlite3.h)
+mark_as_advanced(HOLDFAST_SQLITE3_INCLUDE)
+add_library(holdfast_sqlite3 INTERFACE IMPORTED GLOBAL)
+target_include_directories(holdfast_sqlite3 SYSTEM INTERFACE ${HOLDFAST_SQLITE3_INCLUDE})
+target_link_libraries(holdfast_sqlite3 INTERFACE ${_holdfast_sqlite3} Threads::Threads
+                      ${CMAKE_DL_LIBS} m)
+
+find_path(HOLDFAST_NNG_INCLUDE nng/nng.h)
+mark_as_advanced(HOLDFAST_NNG_INCLUDE)
+if(NOT HOLDFAST_NNG_INCLUDE)
+  message(FATAL_ERROR "holdfast: nng/nng.h not found. On Debian: apt-get install libnng-dev")
+endif()
+file(STRINGS ${HOLDFAST_NNG_INCLUDE}/nng/nng.h _holdfast_lines REGEX "#define NNG_(MAJOR|MINOR)_VERSION")
+string(REGEX REPLACE ".*MAJOR_VERSION +([0-9]+).*MINOR_VERSION +([0-9]+).*" "\\1.\\2"
+       HOLDFAST_NNG_VERSION "${_holdfast_lines}")
+
+add_library(holdfast_nng INTERFACE IMPORTED GLOBAL)
+target_include_directories(holdfast_nng SYSTEM INTERFACE ${HOLDFAST_NNG_INCLUDE})
+_holdfast_find(HOLDFAST_NNG_LIBRARY libnng-dev libnng.a)
+target_link_libraries(holdfast_nng INTERFACE ${HOLDFAST_NNG_LIBRARY})
+foreach(_holdfast_lib mbedtls mbedx509 mbedcrypto)
+  _holdfast_find(HOLDFAST_${_holdfast_lib}_LIBRARY libmbedtls-dev lib${_holdfast_lib}.a)
+  target_link_libraries(holdfast_nng INTERFACE ${HOLDFAST_${_holdfast_lib}_LIBRARY})
+endforeach()
+target_link_libraries(holdfast_nng INTERFACE Threads::Threads)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^armv[56]")
+  target_link_libraries(holdfast_nng INTERFACE atomic) # 64-bit atomics are calls there
+endif()
+
+# Functions that lib/src/nng_compat.cpp stands in for. `-u` pulls its object out of libholdfast.a
+# although the first reference comes from libnng.a, which the linker reads later.
+set(HOLDFAST_NNG_WRAPPED setsockopt) # keepalive and user timeout, which NNG 1.x cannot set
+if(HOLDFAST_NNG_VERSION VERSION_LESS 1.6)
+  list(APPEND HOLDFAST_NNG_WRAPPED nni_plat_errno) # EPIPE in a handshake kills the listener (NNG #1518)
+endif()
+if(HOLDFAST_NNG_VERSION VERSION_LESS 1.7)
+  list(APPEND HOLDFAST_NNG_WRAPPED nni_plat_ncpu) # the only handle on the number of threads
+endif()
+function(holdfast_nng_link_flags out)
+  set(flags)
+  foreach(name ${HOLDFAST_NNG_WRAPPED})
+    list(APPEND flags -Wl,--wrap=${name} -Wl,-u,__wrap_${name})
+  endforeach()
+  set(${out} ${flags} PARENT_SCOPE)
+endfunction()
