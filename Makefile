@@ -1,0 +1,46 @@
+# The front door. `make` or `make help` lists what there is; CMake (CMakePresets.json) does the work.
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+export JOBS
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo test test-native test-asan test-tsan check format install soak clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+deps: ## install the packages that building and testing need (apt), if any is missing
+	@platforms/debian/install-deps build test
+
+build: ## release binary, one static file: build/holdfast
+	@platforms/debian/install-deps build
+	@tests/run build
+
+demo: build ## kill -9 a device, its relay and a gateway again and again; count what was lost (nothing)
+	@HOLDFAST_BUILD='$(CURDIR)/build/release' platforms/raspberry-pi/demo.sh $(DEMO)
+
+test: ## all tests: native, with ASan and UBSan, with TSan (28 minutes at most on two cores)
+	@platforms/debian/install-deps build test
+	@tests/run native asan tsan
+
+test-native test-asan test-tsan: # one of the three
+	@platforms/debian/install-deps build test
+	@tests/run $(@:test-%=%)
+
+soak: ## the tests that take hours
+	@platforms/debian/install-deps build test
+	@tests/run soak
+
+check: ## format, layering (tests/tidy) and static analysis
+	@platforms/debian/install-deps build check
+	@tests/tidy/check
+
+format: ## rewrite the sources in the project's format
+	@platforms/debian/install-deps check
+	@tests/tidy/check --format
+
+install: build ## headers, libraries, program: make install PREFIX=/usr/local DESTDIR=
+	@DESTDIR='$(DESTDIR)' cmake --install build/release --prefix '$(PREFIX)'
+
+clean: ## remove everything that was built
+	rm -rf build
