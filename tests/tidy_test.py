@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""The layering holds (tests/tidy/tidy.py), and the check is able to fail: seeded into a copy, each
+kind of violation is found, at its place."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+TIDY = os.path.join(ROOT, "tests/tidy/tidy.py")
+
+# file to add to the copy, its text, and the finding it must give (None: no finding)
+SEEDS = [
+    ("cli/seed.cpp", "\n#include <sqlite3.h>\n", "cli/seed.cpp:2: include"),
+    ("lib/include/holdfast/typed.h", "#include <sqlite3.h>\n", "typed.h:1: include"),
+    ("lib/src/outbox.cpp", "#  include <nng/nng.h>\n", "lib/src/outbox.cpp:1: include"),
+    ("lib/src/relay.cpp", "#include <cereal/cereal.hpp>\n", "lib/src/relay.cpp:1: include"),
+    ("lib/src/status.cpp", "#include <nlohmann/json.hpp>\n", "lib/src/status.cpp:1: include"),
+    ("lib/src/outbox.cpp", '\n\nauto a = "SELECT 1";', "lib/src/outbox.cpp:3: sql"),
+    ("lib/src/outbox.cpp", 'auto a = "BEGIN IMMEDIATE";', "lib/src/outbox.cpp:1: sql"),
+    ("lib/src/outbox.cpp", 'auto a = R"sql(\n  DELETE FROM t\n)sql";', "lib/src/outbox.cpp:1: sql"),
+    ("lib/src/outbox.cpp", 'auto a = "insert"\n  " into t values(1)";', "lib/src/outbox.cpp:1: sql"),
+    ("lib/src/outbox.cpp", "auto a = \"' x\" + b + \" FROM outbox_event\";", "outbox.cpp:1: sql"),
+    ("lib/src/db.cpp", 'auto a = "SELECT seq FROM outbox_event";', "lib/src/db.cpp:1: sql"),
+    ("cli/seed.cpp", 'auto a = "PRAGMA synchronous=OFF";', "cli/seed.cpp:1: sql"),
+    ("lib/src/status.cpp", '#include "db.hpp"\n', "lib/src/status.cpp:1: order"),
+    ("lib/src/db.cpp", '#include "holdfast/relay.hpp"\n', "lib/src/db.cpp:1: order"),
+    ("lib/src/brand_new.cpp", "int x;\n", "lib/src/brand_new.cpp:1: order: add `brand_new`"),
+    ("lib/src/seed.hpp", "int x;\n", "lib/src/seed.hpp:1: language"),
+    ("lib/include/holdfast/c.h", "#ifndef C\n#define C\nnamespace a {}\n#endif\n", "c.h:3: language"),
+    # And what is fine stays fine.
+    ("lib/src/db.cpp", '#include <sqlite3.h>\nauto a = "PRAGMA synchronous";', None),
+    ("lib/src/outbox.cpp", '// #include <sqlite3.h>, "SELECT 1"\n/* "DELETE FROM t" */ char a = \'"\';', None),
+    ("cli/seed.cpp", 'auto a = "Delete events: update, insert or SELECTED";', None),
+    ("lib/src/schema.cpp", 'auto a = "DELETE FROM outbox_event";', None),
+    ("tests/seed_test.cpp", '#include <sqlite3.h>\nauto a = "SELECT 1";', None),
+]
+
+
+def tidy(root):
+    run = subprocess.run([sys.executable, TIDY, root], capture_output=True, text=True)
+    if run.returncode not in (0, 1) or run.stderr:
+        sys.exit(f"tidy.py itself failed:\n{run.stderr}")
+    return run.stdout.splitlines()
+
+
+def main():
+    failed = False
+    with tempfile.TemporaryDirectory() as copy:
+        for top in ("lib", "cli", "platforms", "tests"):
+            shutil.copytree(os.path.join(ROOT, top), os.path.join(copy, top))
+        before = set(tidy(copy))
+        for path, text, expected in SEEDS:
+            seeded = os.path.join(copy, path)
+            saved = None
+            if os.path.exists(seeded):
+                with open(seeded, encoding="utf-8") as f:
+                    saved = f.read()
+            with open(seeded, "w", encoding="utf-8") as f:
+                f.write(text)
+            found = [line for line in tidy(copy) if line not in before]
+            if expected is None and found:
+                print(f"control: {path} is fine, but: {found[0]}\n{text}")
+                failed = True
+            if expected is not None and not any(expected in line for line in found):
+                print(f"control: expected a finding `{expected}`, got {found}\n{text}")
+                failed = True
+            if saved is None:
+                os.remove(seeded)
+            else:
+                with open(seeded, "w", encoding="utf-8") as f:
+                    f.write(saved)
+    for line in tidy(ROOT):
+        print(line)
+        failed = True
+    print(f"{len(SEEDS)} seeded controls checked")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
