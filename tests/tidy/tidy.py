@@ -150,6 +150,14 @@ def check_sql(path, text):
             yield line_of(text, offset), "sql", f'"{start}": SQL text belongs in lib/src/schema.*'
 
 
+def order_name(path):
+    """lib/src/outbox.cpp: outbox; lib/include/holdfast/outbox.hpp: holdfast/outbox; else None"""
+    for folder in ("lib/src/", "lib/include/"):
+        if path.startswith(folder):
+            return os.path.splitext(path[len(folder) :])[0]
+    return None
+
+
 def read_order(root):
     """[(pattern, rank)]"""
     order, rank = [], 0
@@ -173,20 +181,19 @@ def rank_of(order, name):
 
 
 def check_order(path, text, order, own_headers):
-    if not matches(path, ("lib/src/*", "lib/include/holdfast/*")):
+    name = order_name(path)
+    if name is None:
         return
-    name = os.path.splitext(os.path.basename(path))[0]
     rank = rank_of(order, name)
     if rank is None:
         yield 1, "order", f"add `{name}` to tests/tidy/order.txt, after everything it includes"
         return
     for m in INCLUDE.finditer(text):
-        header = m.group(1)
-        if header not in own_headers:
+        other = own_headers.get(m.group(1))
+        if other is None or other in (name, "holdfast/" + name):
             continue
-        other = os.path.splitext(os.path.basename(header))[0]
         other_rank = rank_of(order, other)
-        if other != name and (other_rank is None or other_rank >= rank):
+        if other_rank is None or other_rank >= rank:
             line = line_of(text, m.start())
             yield line, "order", f"{name} includes {other}, which is not to its left (tests/tidy/order.txt)"
 
@@ -205,12 +212,10 @@ def check_language(path, text, code):
 def findings(root):
     order = read_order(root)
     files = list(sources(root))
-    own_headers = set()
+    own_headers = {}  # as it is written in an include: its name in order.txt
     for path, _ in files:
-        if path.startswith("lib/") and path.endswith((".h", ".hpp")):
-            own_headers.add(os.path.basename(path))
-            if path.startswith("lib/include/"):
-                own_headers.add(path[len("lib/include/") :])
+        if path.endswith((".h", ".hpp")) and order_name(path):
+            own_headers[re.sub(r"^lib/(src|include)/", "", path)] = order_name(path)
     for path, text in files:
         code = without_comments(text)
         found = list(check_includes(path, code))
