@@ -1,9 +1,9 @@
 // A C++17 application without exceptions and RTTI: one event in a transaction of its own.
-#include <holdfast/outbox.hpp>
-#include <holdfast/store.hpp>
 #include <sqlite3.h>
 
 #include <cstdio>
+#include <holdfast/outbox.hpp>
+#include <holdfast/store.hpp>
 
 static int fail(const char* what, const char* why) {
   std::fprintf(stderr, "%s: %s\n", what, why);

@@ -1,8 +1,7 @@
 // A C++17 application with a relay, which only libholdfast.a has: starts it on a database that
 // tests/install/outbox.cpp made, with nobody listening, and stops it.
-#include <holdfast/relay.hpp>
-
 #include <cstdio>
+#include <holdfast/relay.hpp>
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
