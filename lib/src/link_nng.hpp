@@ -1,0 +1,100 @@
+// The wire under the frames: NNG REQ/REP with contexts, the only file that includes <nng/…>.
+// Frames are opaque bytes here.
+//
+// Threads: NNG calls back on its own threads; callbacks only fill a bounded mailbox and wake the
+// owner, so that everything else happens on the owner's thread. Options and their reasons:
+//   NNG_OPT_REQ_RESENDTIME infinite: by default NNG resends by itself, and one request would arrive
+//     several times; retry belongs to the outbox.
+//   NNG_OPT_RECVMAXSZ kMaxFrameBytes on both sides: the default is unlimited.
+//   a receive is started only after its send completed (NNG 1.5.2 crashes otherwise).
+//   TCP keepalive and TCP_USER_TIMEOUT on both sides (nng_compat.cpp), no Nagle.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "holdfast/status.hpp"
+
+namespace holdfast {
+
+// Checks form and scheme (tcp://host:port, ipc:///absolute/path, inproc://name for tests);
+// the text says what is wrong and shows a correct example.
+Status check_url(std::string_view url);
+
+struct LinkEvent {
+  enum class Kind { up, down, reply, failed };
+  Kind kind = Kind::down;
+  std::uint64_t token = 0;  // reply, failed: the request
+  std::string frame;        // reply
+  Status status;            // down, failed: why
+};
+
+// The device's side: one pipe to one gateway.
+class LinkClient {
+ public:
+  LinkClient();
+  ~LinkClient();  // closes; no callback runs after it
+  LinkClient(const LinkClient&) = delete;
+  LinkClient& operator=(const LinkClient&) = delete;
+
+  // `wake` is called from NNG's threads whenever next() may have something; it must not block.
+  Status open(const std::string& url, std::function<void()> wake);
+  // One attempt to connect: `up` or `down` follows. The owner decides when to try again (NNG's own
+  // reconnect loop is not used: it retries without jitter or end).
+  void connect();
+  // Drops the pipe and everything under way (each request under way ends with `failed`).
+  void disconnect();
+  // Sends one frame; `reply` or `failed` with this token follows, at the latest after timeout_ms.
+  // At most kLinkWindowMax requests may be under way.
+  void request(std::uint64_t token, std::string_view frame, std::int64_t timeout_ms);
+  bool next(LinkEvent& event);  // false: nothing now
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+constexpr int kLinkWindowMax = 16;
+// A server refuses more; it keeps some file descriptors free in any case (RLIMIT_NOFILE).
+constexpr int kLinkConnectionsMax = 16'384;
+
+struct LinkRequest {
+  std::uint64_t token = 0;  // to reply with
+  std::uint64_t pipe = 0;   // which connection
+  std::string peer;         // address, for logs
+  std::string frame;
+};
+
+// The gateway's side.
+class LinkServer {
+ public:
+  LinkServer();
+  ~LinkServer();
+  LinkServer(const LinkServer&) = delete;
+  LinkServer& operator=(const LinkServer&) = delete;
+
+  // `contexts` requests are taken at once; more wait in the kernel's buffers.
+  Status open(int contexts, std::int64_t reply_timeout_ms, std::function<void()> wake);
+  // Adds a listener; `bound` is the URL with the real port. Errors name URL and reason
+  // (address in use, permission, cannot resolve).
+  Status listen(const std::string& url, std::string& bound);
+  bool next(LinkRequest& request);
+  // Answers; the context then takes the next request. If the peer does not read within the reply
+  // timeout its pipe is closed. An unknown token is ignored.
+  void reply(std::uint64_t token, std::string_view frame);
+  // Takes the next request without answering this one (the device will offer it again).
+  void drop(std::uint64_t token);
+  // Checks that each listener still accepts (NNG 1.5.2 can lose one for good, upstream issue 1518)
+  // and listens again where it does not. Call now and then; `healed` counts renewals.
+  Status check_listeners(int& healed);
+  std::size_t connections() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace holdfast

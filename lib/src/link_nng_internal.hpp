@@ -1,0 +1,46 @@
+// What both sides of the link share. Only link_nng_*.cpp include this.
+#pragma once
+
+#include <nng/nng.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "holdfast/status.hpp"
+#include "link_url.hpp"
+
+namespace holdfast::link {
+
+// NNG puts one 32-bit request number before the frame; a little more is let through, so that a
+// frame of exactly kMaxFrameBytes passes and the exact check is made on the frame itself.
+constexpr std::size_t kHeaderBytesMax = 64;
+
+// The owner's wake function. It can be taken away at any time: once clear() returned, it is not
+// running and will not run again.
+class OwnerWake {
+ public:
+  void set(std::function<void()> wake);
+  void clear();
+  void call();
+
+ private:
+  std::mutex mutex_;
+  std::function<void()> wake_;
+};
+
+// NULL if memory is short.
+nng_msg* make_message(std::string_view frame);
+std::string_view frame_of(nng_msg* message);
+
+// Options that clients and servers have in common. 0 or an NNG error.
+int set_socket_options(nng_socket socket);
+
+// What went wrong on the way to or at `url`.
+Status link_status(int nng_error, const LinkUrl& url);
+
+// "192.0.2.7:51515", "[2001:db8::1]:51515", "local process 4711", "this process".
+std::string peer_name(nng_pipe pipe);
+
+}  // namespace holdfast::link

@@ -1,0 +1,27 @@
+// The addresses a link can have, taken apart. Knows nothing of sockets.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "holdfast/status.hpp"
+
+namespace holdfast {
+
+struct LinkUrl {
+  enum class Scheme { tcp, ipc, inproc };
+  Scheme scheme = Scheme::tcp;
+  std::string text;  // as given
+  std::string host;  // tcp: a name or an address, without brackets
+  bool host_is_address = false;
+  int port = 0;      // tcp; 0 when listening: the system chooses
+  std::string path;  // ipc: absolute; inproc: the name
+};
+
+// As check_url() in link_nng.hpp, and fills `out`.
+Status parse_url(std::string_view url, LinkUrl& out);
+
+// "tcp://host:port", with brackets round an IPv6 address.
+std::string tcp_url(std::string_view host, int port);
+
+}  // namespace holdfast

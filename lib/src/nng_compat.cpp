@@ -1,0 +1,127 @@
+// Everything that makes up for faults and missing settings of particular NNG versions, in one
+// place. What a newer NNG does by itself compiles to nothing here.
+//
+// Some of it replaces functions at link time: the build passes -Wl,--wrap=NAME, upon which calls of
+// NAME go to __wrap_NAME, and __real_NAME is the original (ld(1)). Without that flag the functions
+// here are never called, and everything works but for what they cure; hence the weak references.
+#include "nng_compat.hpp"
+
+#include <elf.h>
+#include <link.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <nng/nng.h>
+#include <sys/auxv.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <mutex>
+
+#define HOLDFAST_NNG_OLDER_THAN(major, minor) \
+  (NNG_MAJOR_VERSION < (major) || (NNG_MAJOR_VERSION == (major) && NNG_MINOR_VERSION < (minor)))
+
+extern "C" {
+
+// -- NNG < 1.6: one EPIPE kills a listener or dialer for good (upstream issue 1518) ---------------
+//
+// A peer that connects and goes away during the handshake makes NNG's write fail with EPIPE. NNG
+// translates that to NNG_ECLOSED, which its listener and dialer take for "you were closed": they
+// never accept or dial again, while the port still looks open. 1.6 translates it as done here.
+#if HOLDFAST_NNG_OLDER_THAN(1, 6)
+int __real_nni_plat_errno(int error) __attribute__((weak));
+int __wrap_nni_plat_errno(int error);
+
+int __wrap_nni_plat_errno(int error) {
+  return error == EPIPE ? NNG_ECONNSHUT : __real_nni_plat_errno(error);
+}
+#endif
+
+// -- NNG < 1.7: threads are started by the number of cores ----------------------------------------
+//
+// Two threads per core for callbacks and one per core for timers, which a small board pays for with
+// memory and never needs. Later versions have a setting: see prepare_nng().
+#if HOLDFAST_NNG_OLDER_THAN(1, 7)
+int __wrap_nni_plat_ncpu(void);
+
+int __wrap_nni_plat_ncpu(void) { return 1; }
+#endif
+
+// -- All versions: TCP keepalive can be switched on, but not tuned --------------------------------
+//
+// Linux waits two hours before it probes an idle connection, and a quarter of an hour before it
+// gives up on unacknowledged data. Wherever keepalive is switched on, the times are set as well. In
+// a program with other TCP connections this holds for them, too, unless they set the times
+// afterwards.
+int __real_setsockopt(int fd, int level, int name, const void* value, socklen_t size)
+    __attribute__((weak));
+int __wrap_setsockopt(int fd, int level, int name, const void* value, socklen_t size);
+
+int __wrap_setsockopt(int fd, int level, int name, const void* value, socklen_t size) {
+  const int result = __real_setsockopt(fd, level, name, value, size);
+  const bool keepalive_on = result == 0 && level == SOL_SOCKET && name == SO_KEEPALIVE &&
+                            size == sizeof(int) && *static_cast<const int*>(value) != 0;
+  if (!keepalive_on) return result;
+  // Failures are ignored: a socket that is not TCP has none of these.
+  const int idle_s = holdfast::kTcpKeepaliveIdleS;
+  const int interval_s = holdfast::kTcpKeepaliveIntervalS;
+  const int probes = holdfast::kTcpKeepaliveProbes;
+  const unsigned int timeout_ms = holdfast::kTcpUserTimeoutMs;
+  const int saved = errno;
+  __real_setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  __real_setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  __real_setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  __real_setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+  errno = saved;
+  return result;
+}
+
+// -- glibc, fully static programs: name look-up loads shared libraries ----------------------------
+//
+// A static program that looks up a host name makes glibc dlopen() whatever nsswitch.conf names, of
+// whatever version is installed on the board. This pins look-up to /etc/hosts and DNS, which are
+// compiled in. Absent from musl.
+int __nss_configure_lookup(const char* database, const char* services) __attribute__((weak));
+
+}  // extern "C"
+
+namespace holdfast {
+namespace {
+
+// A program that needs no dynamic loader has no PT_INTERP segment (elf(5)).
+bool is_static_program() {
+  const auto* segments = reinterpret_cast<const ElfW(Phdr)*>(getauxval(AT_PHDR));
+  const unsigned long count = getauxval(AT_PHNUM);
+  if (segments == nullptr) return false;
+  for (unsigned long i = 0; i < count; ++i) {
+    if (segments[i].p_type == PT_INTERP) return false;
+  }
+  return true;
+}
+
+void limit_threads() {
+#if !HOLDFAST_NNG_OLDER_THAN(1, 7)
+  nng_init_set_parameter(NNG_INIT_NUM_TASK_THREADS, 2);
+  nng_init_set_parameter(NNG_INIT_MAX_TASK_THREADS, 2);
+  nng_init_set_parameter(NNG_INIT_NUM_EXPIRE_THREADS, 1);
+  nng_init_set_parameter(NNG_INIT_MAX_EXPIRE_THREADS, 1);
+  nng_init_set_parameter(NNG_INIT_NUM_POLLER_THREADS, 1);
+  nng_init_set_parameter(NNG_INIT_MAX_POLLER_THREADS, 1);
+  nng_init_set_parameter(NNG_INIT_NUM_RESOLVER_THREADS, 1);
+#endif
+}
+
+void prepare_once() {
+  if (&__nss_configure_lookup != nullptr && is_static_program()) {
+    __nss_configure_lookup("hosts", "files dns");
+  }
+  limit_threads();
+}
+
+}  // namespace
+
+void prepare_nng() {
+  static std::once_flag once;
+  std::call_once(once, prepare_once);
+}
+
+}  // namespace holdfast
