@@ -4,7 +4,17 @@
 
 #include <cstring>
 
+#include "link_nng.hpp"
 #include "wire.hpp"
+
+namespace holdfast {
+
+Status check_url(std::string_view url) {
+  LinkUrl parsed;
+  return parse_url(url, parsed);
+}
+
+}  // namespace holdfast
 
 namespace holdfast::link {
 

@@ -4,8 +4,6 @@
 
 #include <cstring>
 
-#include "link_nng.hpp"
-
 namespace holdfast {
 namespace {
 
@@ -167,11 +165,6 @@ Status parse_url(std::string_view url, LinkUrl& out) {
     return bad_url(url, "TLS is not built into this version; use tcp:// or ipc://");
   }
   return bad_url(url, kTcpExample);
-}
-
-Status check_url(std::string_view url) {
-  LinkUrl parsed;
-  return parse_url(url, parsed);
 }
 
 std::string tcp_url(std::string_view host, int port) {

@@ -18,7 +18,7 @@ struct LinkUrl {
   std::string path;  // ipc: absolute; inproc: the name
 };
 
-// As check_url() in link_nng.hpp, and fills `out`.
+// Takes a URL apart. Errors are `invalid`, say what is wrong and show a correct example.
 Status parse_url(std::string_view url, LinkUrl& out);
 
 // "tcp://host:port", with brackets round an IPv6 address.

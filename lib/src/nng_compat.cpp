@@ -2,8 +2,8 @@
 // place. What a newer NNG does by itself compiles to nothing here.
 //
 // Some of it replaces functions at link time: the build passes -Wl,--wrap=NAME, upon which calls of
-// NAME go to __wrap_NAME, and __real_NAME is the original (ld(1)). Without that flag the functions
-// here are never called, and everything works but for what they cure; hence the weak references.
+// NAME go to __wrap_NAME, and __real_NAME is the original (ld(1)). A program that is linked without
+// these flags does not link at all, for it would lack the cures.
 #include "nng_compat.hpp"
 
 #include <elf.h>
@@ -28,7 +28,7 @@ extern "C" {
 // translates that to NNG_ECLOSED, which its listener and dialer take for "you were closed": they
 // never accept or dial again, while the port still looks open. 1.6 translates it as done here.
 #if HOLDFAST_NNG_OLDER_THAN(1, 6)
-int __real_nni_plat_errno(int error) __attribute__((weak));
+int __real_nni_plat_errno(int error);
 int __wrap_nni_plat_errno(int error);
 
 int __wrap_nni_plat_errno(int error) {
@@ -52,8 +52,7 @@ int __wrap_nni_plat_ncpu(void) { return 1; }
 // gives up on unacknowledged data. Wherever keepalive is switched on, the times are set as well. In
 // a program with other TCP connections this holds for them, too, unless they set the times
 // afterwards.
-int __real_setsockopt(int fd, int level, int name, const void* value, socklen_t size)
-    __attribute__((weak));
+int __real_setsockopt(int fd, int level, int name, const void* value, socklen_t size);
 int __wrap_setsockopt(int fd, int level, int name, const void* value, socklen_t size);
 
 int __wrap_setsockopt(int fd, int level, int name, const void* value, socklen_t size) {
