@@ -302,7 +302,10 @@ using if_arithmetic = std::enable_if_t<std::is_arithmetic_v<T>, int>;
 template <typename T>
 using if_node = std::enable_if_t<kIsNode<T>, int>;
 
-// cereal calls prologue and epilogue around each value it processes.
+// cereal calls prologue and epilogue around each value it processes. Where reading, the value may
+// not be set yet: inlined, so that compilers see that it is not used, and do not warn.
+#define HOLDFAST_TYPED_INLINE inline __attribute__((always_inline))
+
 template <typename T, if_node<T> = 0>
 void prologue(JsonWriter& out, const T&) {
   out.start_node();
@@ -312,7 +315,7 @@ void epilogue(JsonWriter& out, const T&) {
   out.finish_node();
 }
 template <typename T, if_node<T> = 0>
-void prologue(JsonReader& in, const T&) {
+HOLDFAST_TYPED_INLINE void prologue(JsonReader& in, const T&) {
   in.start_node();
 }
 template <typename T, if_node<T> = 0>
@@ -327,7 +330,7 @@ void prologue(JsonWriter& out, const T&) {
 template <typename T, if_arithmetic<T> = 0>
 void epilogue(JsonWriter&, const T&) {}
 template <typename T, if_arithmetic<T> = 0>
-void prologue(JsonReader&, const T&) {}
+HOLDFAST_TYPED_INLINE void prologue(JsonReader&, const T&) {}
 template <typename T, if_arithmetic<T> = 0>
 void epilogue(JsonReader&, const T&) {}
 
@@ -518,13 +521,15 @@ void epilogue(PortableWriter& out, const T&) {
   out.leave();
 }
 template <typename T>
-void prologue(BoundedPortableReader& in, const T&) {
+HOLDFAST_TYPED_INLINE void prologue(BoundedPortableReader& in, const T&) {
   in.enter();
 }
 template <typename T>
 void epilogue(BoundedPortableReader& in, const T&) {
   in.leave();
 }
+
+#undef HOLDFAST_TYPED_INLINE
 
 template <typename T>
 constexpr bool kIsPortable = !std::is_floating_point_v<T> || std::numeric_limits<T>::is_iec559;
