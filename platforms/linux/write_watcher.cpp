@@ -18,11 +18,13 @@
 namespace holdfast::platform {
 namespace {
 
-// IN_ATTRIB tells of an unlink while someone still has the file open; IN_DELETE_SELF comes only
-// after the last close.
+// IN_ATTRIB tells of an unlink while someone still has the file open, for IN_DELETE_SELF comes only
+// after the last close; but also of the chown(2) that SQLite makes at each open as root, which is
+// no write.
 constexpr std::uint32_t kFileEvents = IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF;
 constexpr std::uint32_t kFileGone =
     IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT;
+constexpr int kReadsPerWait = 16;
 constexpr std::uint32_t kDirectoryEvents = IN_CREATE | IN_MOVED_TO | IN_ONLYDIR;
 
 // SQLite follows symbolic links before it names the -wal file, so this must, too.
@@ -87,7 +89,7 @@ void WriteWatcher::Impl::handle(const inotify_event& event, const char* event_na
     return;
   }
   if (event.wd == file_watch) {
-    written = true;
+    if ((event.mask & ~IN_ATTRIB) != 0) written = true;
     if ((event.mask & kFileGone) != 0) stale = true;
     if ((event.mask & IN_IGNORED) != 0) file_watch = -1;
     return;
@@ -105,7 +107,8 @@ void WriteWatcher::Impl::handle(const inotify_event& event, const char* event_na
 void WriteWatcher::Impl::drain(bool& written) {
   alignas(inotify_event) char buffer[16 * (sizeof(inotify_event) + NAME_MAX + 1)];
   bool stale = false;
-  for (;;) {
+  // Not for ever, if someone writes flat out: the rest is there at the next wait.
+  for (int round = 0; round < kReadsPerWait; ++round) {
     const ssize_t n = ::read(fd, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
@@ -116,9 +119,12 @@ void WriteWatcher::Impl::drain(bool& written) {
       at += sizeof event + event.len;
     }
   }
+  if (!stale) return;
+  const int before = file_watch;
   // If this fails (the directory is gone, or the limit of watches is reached), nothing will wake
   // the owner any more but its own slow poll, which is there for such cases.
-  if (stale) arm();
+  arm();
+  if (file_watch != before) written = true;
 }
 
 WriteWatcher::WriteWatcher() : impl_(std::make_unique<Impl>()) {}
