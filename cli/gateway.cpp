@@ -1,0 +1,209 @@
+// holdfast gateway: accept events of many devices, store each once, acknowledge.
+#include "holdfast/gateway.hpp"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "command.hpp"
+#include "duration.hpp"
+#include "holdfast/relay.hpp"
+#include "log_lines.hpp"
+#include "output.hpp"
+#include "print_sink.hpp"
+#include "signals.hpp"
+
+namespace holdfast::cli {
+namespace {
+
+constexpr CommandText kText = {
+    "gateway", kGroupMove, "Accept events from devices, store each once, acknowledge.",
+    "[DB] --listen URL... [OPTIONS]",
+    "What is accepted is in this database's own log, from where relays carry it on. The database\n"
+    "is created if it is missing. Each address really bound is said on stderr: `listening on\n"
+    "tcp://127.0.0.1:40123` (port 0 lets the system choose).\n"
+    "\n"
+    "--print writes each new event as a JSON line to stdout. It is a destination named `print`\n"
+    "with its own place in the log, so a restart prints what was not printed yet. At least once:\n"
+    "after a crash the last lines may come again, with the same event_id.\n"
+    "\n"
+    "Examples:\n"
+    "  holdfast gateway gateway.db --listen tcp://0.0.0.0:7447\n"
+    "  holdfast gateway gateway.db --listen ipc:///run/holdfast.sock --print | my-consumer\n"
+    "\n"
+    "Exit status: 0 stopped, 1 failed, 2 wrong usage or URL, 75 temporarily unable (address in\n"
+    "use, database locked)."};
+
+constexpr int kPollMs = 60 * 1000;  // woken earlier by whatever happens
+constexpr std::int64_t kWatchSliceMs = 60 * 60 * 1000;
+
+struct Options {
+  DatabaseArgument db;
+  GatewayOptions gateway;
+  LogSettings log;
+  bool print = false;
+};
+
+// Why the gateway stops: a signal, or stdout that can't be written any more.
+struct Stop {
+  std::atomic<bool> asked{false};
+  std::atomic<bool> reader_gone{false};
+};
+
+// Waits for what asks to stop, on a thread of its own, and wakes the polling one.
+void watch_for_stop(StopSignals& signals, Stop& stop, Gateway& gateway, bool print) {
+  const StopSignals::Woken woken = signals.wait(-1, print ? STDOUT_FILENO : -1);
+  stop.reader_gone = woken == StopSignals::Woken::hung_up;
+  stop.asked = true;
+  gateway.wake();
+}
+
+bool has_ended(const RelayState& state) {
+  return state.phase == RelayState::Phase::failed || state.phase == RelayState::Phase::stopped;
+}
+
+// The relay of --print. Makes `signals` wake if it can't go on.
+class Printer {
+ public:
+  explicit Printer(StopSignals& signals)
+      : signals_(signals), sink_([&signals] { signals.notify(); }) {}
+  ~Printer() { (void)stop(); }
+  Printer(const Printer&) = delete;
+  Printer& operator=(const Printer&) = delete;
+
+  Status start(const std::string& database, LogFunction log) {
+    Status status = sink_.open_status();
+    if (!status.ok()) return status;
+    RelayOptions options;
+    options.database = database;
+    options.destination = kPrintDestination;
+    options.sink = &sink_;
+    options.outbox_retention_ms = -1;  // the gateway purges
+    options.inbox_retention_ms = -1;
+    options.log = std::move(log);
+    status = Relay::start(options, relay_);
+    if (!status.ok()) return status;
+    watcher_ = std::thread([this] {
+      while (!relay_.wait(kWatchSliceMs, has_ended)) {
+      }
+      signals_.notify();
+    });
+    return status;
+  }
+
+  std::function<void()> waker() const { return relay_.waker(); }
+  int error() const { return sink_.error(); }
+
+  Status stop() {
+    if (!watcher_.joinable()) return {};
+    sink_.stop();
+    Status status = relay_.stop();
+    watcher_.join();
+    return status;
+  }
+
+ private:
+  StopSignals& signals_;
+  PrintSink sink_;
+  Relay relay_;  // after the sink it uses
+  std::thread watcher_;
+};
+
+Status poll_until_stopped(Gateway& gateway, const Stop& stop) {
+  Status status;
+  while (status.ok() && !stop.asked) status = gateway.poll(kPollMs);
+  return status;
+}
+
+void tell_addresses(const Gateway& gateway, const Options& options, LogLines& log) {
+  for (const std::string& url : gateway.urls()) {
+    if (options.log.json) {
+      log.write(LogLevel::error, "listening on " + url);
+    } else {
+      write_stderr("listening on " + escaped(url) + "\n");
+    }
+  }
+}
+
+int tell_print_error(const Where& where, int error) {
+  const std::string what = error == EPIPE ? "the reader of standard output is gone"
+                                          : std::string("standard output: ") + ::strerror(error);
+  return fail({where.command, ""}, kExitFailed, what,
+              "stopped; nothing is lost, and a restart with --print goes on from here");
+}
+
+int run_gateway(const Options& options) {
+  const Where where{"gateway", options.db.path()};
+  ignore_broken_pipes();
+  StopSignals signals;
+  Status status = signals.open_status();
+  if (!status.ok()) return fail(where, status);
+  LogLines log("gateway", options.log);
+  LogLines print_log("print", options.log);
+
+  Gateway gateway;
+  GatewayOptions gateway_options = options.gateway;
+  gateway_options.database = where.subject;
+  gateway_options.log = log.function();
+  status = Gateway::start(gateway_options, gateway);
+  if (!status.ok()) return fail(where, status);
+  Printer printer(signals);
+  if (options.print) {
+    status = printer.start(where.subject, print_log.function());
+    if (!status.ok()) return fail(where, status);
+    gateway.on_commit(printer.waker());
+  }
+  tell_addresses(gateway, options, log);
+
+  Stop stop;
+  std::thread watcher([&] { watch_for_stop(signals, stop, gateway, options.print); });
+  status = poll_until_stopped(gateway, stop);
+  signals.notify();
+  watcher.join();
+  gateway.stop();
+  const Status print_status = options.print ? printer.stop() : Status();
+  if (!status.ok()) return fail(where, status);
+  if (stop.reader_gone || printer.error() != 0) {
+    return tell_print_error(where, printer.error() != 0 ? printer.error() : EPIPE);
+  }
+  return print_status.ok() ? kExitDone : fail(where, print_status);
+}
+
+}  // namespace
+
+void add_gateway(CLI::App& program, Run& run) {
+  CLI::App* command = declare(program, kText);
+  auto options = std::make_shared<Options>();
+  options->db.add(*command);
+  command
+      ->add_option("--listen", options->gateway.listen,
+                   "Address: tcp://HOST:PORT or ipc:///PATH; may be repeated")
+      ->required()
+      ->allow_extra_args(false)
+      ->option_text("URL (required)");
+  command
+      ->add_option("--consumer", options->gateway.consumer,
+                   "Consumer in whose name events are stored")
+      ->option_text("NAME [log]");
+  command->add_flag("--print", options->print, "Write each new event as a JSON line to stdout");
+  const std::map<std::string, VersionGuard> guards = {{"apply-all", VersionGuard::apply_all},
+                                                      {"skip-stale", VersionGuard::skip_stale}};
+  command
+      ->add_option("--guard", options->gateway.guard,
+                   "Whether to skip events whose aggregate_version is not the newest")
+      ->transform(CLI::Transformer(guards))
+      ->option_text("apply-all|skip-stale [apply-all]");
+  add_duration(*command, "--keep-sent", options->gateway.outbox_retention_ms,
+               "Remove forwarded events after this, or never", true);
+  add_duration(*command, "--keep-inbox", options->gateway.inbox_retention_ms,
+               "Remove inbox rows after this, or never", true);
+  add_log_options(*command, options->log);
+  command->callback([options, &run] { run = [options] { return run_gateway(*options); }; });
+}
+
+}  // namespace holdfast::cli

@@ -1,0 +1,141 @@
+// holdfast relay: forward a log to a gateway, until stopped or until nothing is left.
+#include "holdfast/relay.hpp"
+
+#include <CLI/CLI.hpp>
+#include <thread>
+
+#include "command.hpp"
+#include "drain.hpp"
+#include "duration.hpp"
+#include "log_lines.hpp"
+#include "output.hpp"
+#include "signals.hpp"
+
+namespace holdfast::cli {
+namespace {
+
+constexpr CommandText kText = {
+    "relay", kGroupMove, "Forward events to a gateway until stopped, or until all are delivered.",
+    "[DB] --to URL [OPTIONS]",
+    "The gateway may be unreachable for any time: nothing is lost, no attempt is counted, and\n"
+    "delivery goes on within seconds of its return. Several relays on one destination are safe;\n"
+    "one works, the others stand by. Commits of other processes are noticed at once.\n"
+    "\n"
+    "Examples:\n"
+    "  holdfast relay app.db --to tcp://gateway.example:7447\n"
+    "  holdfast relay app.db --to tcp://gateway.example:7447 --drain && shutdown -h now\n"
+    "\n"
+    "Exit status: 0 stopped, or drained; 1 failed; 2 wrong usage or URL; 3 no such database; 4\n"
+    "drained, but RETRY, HELD or DEAD events remain (they are listed); 75 --drain made no\n"
+    "progress for --drain-timeout, or the database stayed locked."};
+
+constexpr std::int64_t kWatchSliceMs = 60 * 60 * 1000;
+
+struct Options {
+  DatabaseArgument db;
+  RelayOptions relay;
+  LogSettings log;
+  bool drain = false;
+  bool no_create = false;
+  std::int64_t drain_timeout_ms = kDrainTimeoutMs;
+};
+
+bool has_ended(const RelayState& state) {
+  return state.phase == RelayState::Phase::failed || state.phase == RelayState::Phase::stopped;
+}
+
+// Waits for a signal or for the relay to end by itself (neither is polled for), and stops it.
+Status run_until_stopped(Relay& relay, StopSignals& signals) {
+  std::thread watcher([&relay, &signals] {
+    while (!relay.wait(kWatchSliceMs, has_ended)) {
+    }
+    signals.notify();
+  });
+  signals.wait(-1);
+  Status status = relay.stop();
+  watcher.join();
+  return status;
+}
+
+int run_relay(const Options& options) {
+  const Where where{"relay", options.db.path()};
+  ignore_broken_pipes();
+  StopSignals signals;
+  Status status = signals.open_status();
+  if (!status.ok()) return fail(where, status);
+
+  Progress progress;
+  LogLines log("relay", options.log, options.drain ? &progress : nullptr);
+  RelayOptions relay_options = options.relay;
+  relay_options.database = where.subject;
+  relay_options.create_destination = !options.no_create;
+  relay_options.log = log.function();
+  Relay relay;
+  status = Relay::start(relay_options, relay);
+  if (!status.ok()) return fail(where, status);
+  if (options.drain) {
+    return drain(where, {options.relay.destination, options.relay.url, options.drain_timeout_ms},
+                 relay, signals, log);
+  }
+  log.write(LogLevel::info, "forwarding " + where.subject + " as " + options.relay.destination +
+                                " to " + options.relay.url);
+  status = run_until_stopped(relay, signals);
+  return status.ok() ? kExitDone : fail(where, status);
+}
+
+void add_tuning(CLI::App& command, Options& options) {
+  RelayOptions& relay = options.relay;
+  add_duration(command, "--request-timeout", relay.request_timeout_ms,
+               "No answer for so long: reconnect");
+  add_duration(command, "--link-delay-min", relay.link_delay_min_ms,
+               "First wait before reconnecting");
+  add_duration(command, "--link-delay-max", relay.link_delay_max_ms,
+               "Longest wait before reconnecting");
+  add_duration(command, "--retry-delay-min", relay.retry_delay_min_ms,
+               "First wait after a rejection");
+  add_duration(command, "--retry-delay-max", relay.retry_delay_max_ms,
+               "Longest wait after a rejection");
+  command.add_option("--dead-after", relay.dead_after, "Rejections until an event is DEAD")
+      ->check(CLI::Range(1, 1'000'000))
+      ->option_text("N [10]");
+  add_duration(command, "--lease", relay.lease_ms, "A relay that hangs is replaced after this");
+  add_duration(command, "--flush-interval", relay.flush_interval_ms,
+               "Progress is written this often");
+  command.add_option("--batch-events", relay.batch_events_max, "Most events of one frame")
+      ->check(CLI::Range(1, kMaxBatchEvents))
+      ->option_text("N [1024]");
+  command.add_option("--batch-bytes", relay.batch_bytes_max, "Most bytes of one frame")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{kMaxBatchBytes}))
+      ->option_text("N [65536]");
+  add_duration(command, "--keep-sent", relay.outbox_retention_ms,
+               "Remove delivered events after this, or never", true);
+  add_duration(command, "--keep-inbox", relay.inbox_retention_ms,
+               "Remove inbox rows after this, or never", true);
+}
+
+}  // namespace
+
+void add_relay(CLI::App& program, Run& run) {
+  CLI::App* command = declare(program, kText);
+  auto options = std::make_shared<Options>();
+  options->db.add(*command);
+  command->add_option("--to", options->relay.url, "The gateway: tcp://HOST:PORT or ipc:///PATH")
+      ->required()
+      ->option_text("URL (required)");
+  command
+      ->add_option("--name", options->relay.destination,
+                   "Destination; its place in the log goes with the name, not with the URL")
+      ->option_text("NAME [upstream]");
+  command->add_flag("--no-create", options->no_create,
+                    "Fail if there is no such destination, instead of creating it");
+  CLI::Option* drain_option =
+      command->add_flag("--drain", options->drain, "End once nothing is pending");
+  add_duration(*command, "--drain-timeout", options->drain_timeout_ms,
+               "With --drain: give up after so long without progress")
+      ->needs(drain_option);
+  add_log_options(*command, options->log);
+  add_tuning(*command, *options);
+  command->callback([options, &run] { run = [options] { return run_relay(*options); }; });
+}
+
+}  // namespace holdfast::cli
