@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <nng/nng.h>
+#include <nng/supplemental/tls/tls.h>
 #include <sys/auxv.h>
 #include <sys/socket.h>
 
@@ -121,6 +122,13 @@ void prepare_once() {
 void prepare_nng() {
   static std::once_flag once;
   std::call_once(once, prepare_once);
+}
+
+std::string nng_version_text() { return nng_version(); }
+
+std::string tls_version_text() {
+  const char* engine = nng_tls_engine_description();
+  return engine != nullptr ? engine : "";
 }
 
 }  // namespace holdfast

@@ -1,10 +1,16 @@
 // See nng_compat.cpp.
 #pragma once
 
+#include <string>
+
 namespace holdfast {
 
 // Call before any other use of NNG in this process; cheap when called again. Thread-safe.
 void prepare_nng();
+
+// As linked; the TLS library's is "" if NNG was built without one.
+std::string nng_version_text();
+std::string tls_version_text();
 
 // TCP connections are given up once the other side has been silent, or sent data unacknowledged,
 // for so long: a peer that lost its power or its cable is noticed within 15 s. The probes of an
