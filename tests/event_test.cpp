@@ -194,7 +194,7 @@ TEST_CASE("a missing required field is refused by name") {
 TEST_CASE("a field at its limit is accepted, and one byte more is refused by name (G8)") {
   const std::string big(kMaxPayloadBytes + 1, 'x');
   const std::string_view text = big;
-  const auto check_limit = [&](std::string_view Event::*field, std::size_t limit,
+  const auto check_limit = [&](std::string_view Event::* field, std::size_t limit,
                                const char* name) {
     Event event = good_event();
     event.*field = text.substr(0, limit);

@@ -31,7 +31,14 @@ constexpr std::size_t kMaxGapsPerWelcome = 8192;
 // encode() cuts and cleans a text that is not so, decode() refuses it.
 constexpr std::size_t kMaxTextBytes = 256;
 
-enum class Kind : std::uint8_t { hello = 1, batch = 2, bye = 3, welcome = 65, ack = 66, refused = 67 };
+enum class Kind : std::uint8_t {
+  hello = 1,
+  batch = 2,
+  bye = 3,
+  welcome = 65,
+  ack = 66,
+  refused = 67
+};
 
 // A place in a stream: an event the gateway saw.
 struct Mark {
@@ -48,8 +55,8 @@ struct HelloLane {
 struct Hello {
   EventId stream{};
   std::uint64_t session = 0;
-  std::string device;    // a label, not an identity
-  std::string software;  // e.g. "holdfast/0.1.0"
+  std::string device;            // a label, not an identity
+  std::string software;          // e.g. "holdfast/0.1.0"
   std::vector<HelloLane> lanes;  // ascending
 };
 
@@ -100,12 +107,12 @@ struct Batch {
   std::uint64_t session = 0;
   std::uint64_t frame_no = 0;  // rises within a session; older frames are refused
   std::uint8_t lane = 0;
-  bool start = false;   // the stream begins after prev; valid only while the gateway has no mark
-  bool retry = false;   // only events below the mark
-  Mark prev;            // the last event before this batch that the gateway saw
+  bool start = false;  // the stream begins after prev; valid only while the gateway has no mark
+  bool retry = false;  // only events below the mark
+  Mark prev;           // the last event before this batch that the gateway saw
   std::vector<std::int64_t> skipped;  // ascending: held back at the device, may come later
   std::vector<GapReport> reports;
-  std::vector<EventRecord> events;    // ascending by seq
+  std::vector<EventRecord> events;  // ascending by seq
 };
 
 struct Bye {
@@ -122,23 +129,23 @@ struct Ack {
 };
 
 enum class RefusedCode : std::uint16_t {
-  bad_frame = 1,        // did not decode
-  bad_version = 2,      // text names the versions spoken
+  bad_frame = 1,    // did not decode
+  bad_version = 2,  // text names the versions spoken
   bad_kind = 3,
-  stale_session = 4,    // a newer HELLO of this stream came, or this gateway never saw the session
-  stale_frame = 5,      // frame_no was used already
-  ahead_of_mark = 6,    // prev is above the mark: an earlier batch is missing
-  forked = 7,           // prev is the mark's seq with another id
+  stale_session = 4,  // a newer HELLO of this stream came, or this gateway never saw the session
+  stale_frame = 5,    // frame_no was used already
+  ahead_of_mark = 6,  // prev is above the mark: an earlier batch is missing
+  forked = 7,         // prev is the mark's seq with another id
   not_your_stream = 8,
-  busy = 9,             // try again after later_ms
+  busy = 9,  // try again after later_ms
   too_many_gaps = 10,
-  unavailable = 11,     // the gateway cannot store now (disk full, …)
+  unavailable = 11,  // the gateway cannot store now (disk full, …)
 };
 const char* refused_name(RefusedCode code);
 
 struct Refused {
   RefusedCode code = RefusedCode::bad_frame;
-  std::uint64_t session = 0;   // 0 if the frame did not decode
+  std::uint64_t session = 0;  // 0 if the frame did not decode
   std::uint64_t frame_no = 0;
   std::uint8_t lane = 0;
   Mark mark;

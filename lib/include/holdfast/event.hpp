@@ -38,7 +38,7 @@ struct EventId {
   static constexpr std::size_t kTextBytes = 36;
 
   bool nil() const;
-  std::string text() const;                              // lower case, with hyphens
+  std::string text() const;                                // lower case, with hyphens
   static bool parse(std::string_view text, EventId& out);  // either case; false if not a UUID
   // Version 7 from a wall time in ms and the kernel's random source.
   static EventId make_v7(std::int64_t wall_ms);
@@ -65,7 +65,7 @@ struct Event {
   std::int64_t aggregate_version = kNoVersion;
   std::int64_t created_at_ms = kNow;  // Unix time in ms; information only, never orders anything
   int lane = kLaneNormal;
-  EventId id{};                       // nil: a new version 7 id is made
+  EventId id{};  // nil: a new version 7 id is made
 };
 
 // What the log holds. Owns its bytes.
@@ -81,9 +81,9 @@ struct EventRecord {
   std::string trace;
   std::string headers;
   int lane = kLaneNormal;
-  std::string source;          // device name as told by the sender; "" = this device
-  EventId source_stream{};     // identity of the stream it was emitted on; nil = this device
-  std::int64_t source_seq = 0; // seq in that stream; 0 = this device
+  std::string source;           // device name as told by the sender; "" = this device
+  EventId source_stream{};      // identity of the stream it was emitted on; nil = this device
+  std::int64_t source_seq = 0;  // seq in that stream; 0 = this device
   std::string payload;
   bool payload_is_text = false;
 };
