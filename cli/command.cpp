@@ -29,6 +29,21 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_description(const CLI::App* app) const override {
     return app->get_description() + "\n";
   }
+  // CLI11 leaves two blank lines between groups.
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    return CLI::detail::find_and_replace(CLI::Formatter::make_help(app, std::move(name), mode),
+                                         "\n\n\n", "\n\n");
+  }
+  // Only what we say ourselves: CLI11 would add which options exclude which.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string text = option->get_option_text();
+    return text.empty() || text.front() == '[' ? text : " " + text;
+  }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    const std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    return name.substr(0, name.find('{'));  // without a flag's default
+  }
 
  private:
   std::string usage_;
@@ -36,12 +51,17 @@ class HelpFormatter : public CLI::Formatter {
 
 }  // namespace
 
+void set_help(CLI::App& program, const char* usage, const char* details) {
+  program.formatter(std::make_shared<HelpFormatter>(usage));
+  program.get_formatter()->label("Positionals", "Arguments");
+  program.footer(details);
+  program.set_help_flag("-h,--help", "Print this and exit");
+}
+
 CLI::App* declare(CLI::App& parent, const CommandText& text) {
   CLI::App* command = parent.add_subcommand(text.name, text.description);
-  if (text.group != nullptr) command->group(text.group);
-  command->formatter(std::make_shared<HelpFormatter>(text.usage));
-  command->footer(text.details);
-  command->get_formatter()->label("Positionals", "Arguments");
+  command->group(text.group != nullptr ? text.group : "Commands");
+  set_help(*command, text.usage, text.details);
   return command;
 }
 

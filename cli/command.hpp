@@ -51,6 +51,8 @@ struct CommandText {
   const char* details;  // example and exit statuses, whole lines
 };
 CLI::App* declare(CLI::App& parent, const CommandText& text);
+// The same look for the program itself.
+void set_help(CLI::App& program, const char* usage, const char* details);
 
 // The positional DB. It may be left out when $HOLDFAST_DB is set.
 struct DatabaseArgument {

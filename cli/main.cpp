@@ -17,6 +17,7 @@ namespace {
 
 using namespace holdfast::cli;
 
+constexpr std::size_t kCommandColumns = 16;
 constexpr const char* kProgramDetails =
     "Every command has its own --help, with an example.\n"
     "\n"
@@ -84,6 +85,14 @@ std::string usage_problem(const CLI::App& program, const CLI::ParseError& error,
     return "there is no command \"" + arguments.front() + "\"";
   }
   if (no_command && arguments.empty()) return "a command is missing";
+  if (what == "A subcommand is required") {
+    const std::string name = command_path(program);
+    what = "a command is missing: ";
+    for (const CLI::App* each : program.get_subcommand(name)->get_subcommands({})) {
+      what += (what.back() == ' ' ? "" : ", ") + each->get_name();
+    }
+    return what;
+  }
   // ValidationError puts a name in front; ours is said in the text where it matters.
   if (what.compare(0, 4, "DB: ") == 0) what.erase(0, 4);
   return what;
@@ -105,8 +114,8 @@ int parse_and_run(int argc, char** argv) {
       "Events that survive: a transactional outbox, its relay and the gateway's inbox.",
       "holdfast");
   program.require_subcommand(1);
-  program.footer(kProgramDetails);
-  program.get_formatter()->column_width(16);
+  set_help(program, "COMMAND [DB] ...", kProgramDetails);
+  program.get_formatter()->column_width(kCommandColumns);
   Run run;
   declare_commands(program, run);
 

@@ -85,32 +85,34 @@ int run_relay(const Options& options) {
 
 void add_tuning(CLI::App& command, Options& options) {
   RelayOptions& relay = options.relay;
-  add_duration(command, "--request-timeout", relay.request_timeout_ms,
-               "No answer for so long: reconnect");
-  add_duration(command, "--link-delay-min", relay.link_delay_min_ms,
-               "First wait before reconnecting");
-  add_duration(command, "--link-delay-max", relay.link_delay_max_ms,
-               "Longest wait before reconnecting");
-  add_duration(command, "--retry-delay-min", relay.retry_delay_min_ms,
-               "First wait after a rejection");
-  add_duration(command, "--retry-delay-max", relay.retry_delay_max_ms,
-               "Longest wait after a rejection");
-  command.add_option("--dead-after", relay.dead_after, "Rejections until an event is DEAD")
-      ->check(CLI::Range(1, 1'000'000))
-      ->option_text("N [10]");
-  add_duration(command, "--lease", relay.lease_ms, "A relay that hangs is replaced after this");
-  add_duration(command, "--flush-interval", relay.flush_interval_ms,
-               "Progress is written this often");
-  command.add_option("--batch-events", relay.batch_events_max, "Most events of one frame")
-      ->check(CLI::Range(1, kMaxBatchEvents))
-      ->option_text("N [1024]");
-  command.add_option("--batch-bytes", relay.batch_bytes_max, "Most bytes of one frame")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{kMaxBatchBytes}))
-      ->option_text("N [65536]");
-  add_duration(command, "--keep-sent", relay.outbox_retention_ms,
-               "Remove delivered events after this, or never", true);
-  add_duration(command, "--keep-inbox", relay.inbox_retention_ms,
-               "Remove inbox rows after this, or never", true);
+  const std::vector<CLI::Option*> added = {
+      add_duration(command, "--request-timeout", relay.request_timeout_ms,
+                   "No answer for so long: reconnect"),
+      add_duration(command, "--link-delay-min", relay.link_delay_min_ms,
+                   "First wait before reconnecting"),
+      add_duration(command, "--link-delay-max", relay.link_delay_max_ms,
+                   "Longest wait before reconnecting"),
+      add_duration(command, "--retry-delay-min", relay.retry_delay_min_ms,
+                   "First wait after a rejection"),
+      add_duration(command, "--retry-delay-max", relay.retry_delay_max_ms,
+                   "Longest wait after a rejection"),
+      command.add_option("--dead-after", relay.dead_after, "Rejections until an event is DEAD")
+          ->check(CLI::Range(1, 1'000'000))
+          ->option_text("N [10]"),
+      add_duration(command, "--lease", relay.lease_ms, "A relay that hangs is replaced after this"),
+      add_duration(command, "--flush-interval", relay.flush_interval_ms,
+                   "Progress is written this often"),
+      command.add_option("--batch-events", relay.batch_events_max, "Most events of one frame")
+          ->check(CLI::Range(1, kMaxBatchEvents))
+          ->option_text("N [1024]"),
+      command.add_option("--batch-bytes", relay.batch_bytes_max, "Most bytes of one frame")
+          ->check(CLI::Range(std::size_t{1}, std::size_t{kMaxBatchBytes}))
+          ->option_text("N [65536]"),
+      add_duration(command, "--keep-sent", relay.outbox_retention_ms,
+                   "Remove delivered events after this, or never", true),
+      add_duration(command, "--keep-inbox", relay.inbox_retention_ms,
+                   "Remove inbox rows after this, or never", true)};
+  for (CLI::Option* option : added) option->group("Tuning");
 }
 
 }  // namespace
@@ -124,7 +126,7 @@ void add_relay(CLI::App& program, Run& run) {
       ->option_text("URL (required)");
   command
       ->add_option("--name", options->relay.destination,
-                   "Destination; its place in the log goes with the name, not with the URL")
+                   "Destination; the URL may change, the name keeps its place")
       ->option_text("NAME [upstream]");
   command->add_flag("--no-create", options->no_create,
                     "Fail if there is no such destination, instead of creating it");
