@@ -2,6 +2,7 @@
 #include "holdfast/typed.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cereal/archives/json.hpp>
@@ -11,6 +12,7 @@
 #include <cereal/types/memory.hpp>
 #include <cereal/types/optional.hpp>
 #include <cereal/types/vector.hpp>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -19,6 +21,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "db.hpp"
+#include "schema.hpp"
 #include "support/allocations.hpp"
 #include "support/scale.hpp"
 
@@ -293,6 +297,54 @@ TEST_CASE("a typed event is complete but for what only the caller knows") {
   CHECK(validate(event).ok());
   CHECK_FALSE(event.payload_is_text);
   CHECK(event.content_type == kContentTypeCereal);
+}
+
+TEST_CASE("a typed event is in the log exactly if its transaction commits (G1)") {
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("holdfast-typed-test-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  {
+    Db db;
+    SchemaFacts before;
+    Outbox outbox;
+    REQUIRE(Db::open(folder / "app.db", OpenMode::create, 5'000, db).ok());
+    const Status migrated = migrate_schema(db, "press-7", before);
+    CAPTURE(std::string(migrated.text()));
+    REQUIRE(migrated.ok());
+    REQUIRE(Outbox::attach(db.handle(), OutboxOptions(), outbox).ok());
+    const auto emit = [&outbox](double value, Emitted* emitted) {
+      return emit_typed(outbox, "sensor.reading.v1", "sensor", "boiler-1", Sample{7, value, true},
+                        Encoding::json, emitted);
+    };
+    const auto row = [&db](const char* sql) {
+      std::string text;
+      REQUIRE(db.query_text(sql, text, "test").ok());
+      return text;
+    };
+    Emitted emitted;
+    CHECK(emit(1, &emitted).code() == Code::no_transaction);
+
+    Transaction given_up(db.handle());
+    REQUIRE(given_up.begin().ok());
+    CHECK(emit(2, nullptr).ok());
+    given_up.rollback();
+    CHECK(row("SELECT count(*) FROM outbox_event") == "0");
+
+    Transaction transaction(db.handle());
+    REQUIRE(transaction.begin().ok());
+    CHECK(emit(std::numeric_limits<double>::infinity(), nullptr).code() == Code::invalid);
+    CHECK(emit(71.5, &emitted).ok());
+    REQUIRE(transaction.commit().ok());
+    CHECK(emitted.seq == 1);
+    CHECK(row("SELECT count(*) FROM outbox_event") == "1");
+    CHECK(row("SELECT content_type || ' ' || typeof(payload) FROM outbox_event") ==
+          "application/json text");
+    Sample sample;
+    CHECK(decode_json(row("SELECT payload FROM outbox_event"), sample).ok());
+    CHECK(sample == Sample{7, 71.5, true});
+    outbox.detach();
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("what JSON cannot carry is refused, not changed (G9)") {

@@ -336,6 +336,18 @@ TEST_CASE("values that no sender means are refused") {
   CHECK(refusal(batch(0, 0, 0, 0, 2, 2)) == RefusedCode::bad_frame);   // not ascending
   CHECK(refusal(batch(0, 0, 0, 0, 0, 2)) == RefusedCode::bad_frame);   // seq 0
 
+  const auto content = [](std::uint16_t present) {
+    Bytes event;
+    event.i64(1).id({}).i64(0).u16(present).text("t").text("a").text("i").text("").text("c");
+    Bytes body;
+    body.id({}).u64(1).u64(1).u8(0).u8(0).u8(0).i64(0).id({}).u32(0).u32(0).u32(1).record(event);
+    return test::frame_of(2, body.str());
+  };
+  CHECK(judge(content(1 << 2)).accepted);
+  for (const int bits : {1 << 2 | 1 << 8, 1 << 2 | 1 << 9, 1 << 8 | 1 << 9, 1 << 2 | 3 << 8}) {
+    CHECK(refusal(content(static_cast<std::uint16_t>(bits))) == RefusedCode::bad_frame);
+  }
+
   const auto refused = [](std::string_view text) {
     Bytes body;
     body.u16(9).u64(0).u64(0).u8(0).i64(0).id({}).i64(0).text(text);

@@ -247,6 +247,14 @@ TEST_CASE("a text for people is cut and cleaned when sent (G8, G10)") {
   }
 }
 
+TEST_CASE("the CRC is the one of zlib and IEEE 802.3") {
+  CHECK(test::slow_crc32("123456789") == 0xCBF43926);
+  for (std::size_t length = 0; length < 100; ++length) {  // the fast one, at every remainder
+    const std::string frame = test::frame_of(3, std::string(24, '\0') + std::string(length, 'x'));
+    CHECK(std::holds_alternative<Bye>(decoded(frame)));
+  }
+}
+
 TEST_CASE("a batch is laid out as WIRE.md says") {
   const std::string frame = hand_made_batch(Bytes(), 0);
   CHECK(test::same(decoded(frame), batch_meant_by_hand()));

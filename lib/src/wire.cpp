@@ -402,6 +402,8 @@ void save(FrameWriter& out, const EventRecord& event) {
 void load(BoundedReader& in, EventRecord& event) {
   std::uint16_t bits = 0;
   fixed_fields(in, event, bits);
+  const unsigned content_bits = bits & (kHasContentType | kContentIsJson | kContentIsCereal);
+  if ((content_bits & (content_bits - 1)) != 0) malformed("more than one content type");
   optional_fields(in, event, bits);
   event.payload_is_text = (bits & kPayloadIsText) != 0;
   if ((bits & kContentIsJson) != 0) event.content_type = kContentTypeJson;
