@@ -59,7 +59,9 @@ endif()
 
 # Functions that lib/src/nng_compat.cpp stands in for. `-u` pulls its object out of libholdfast.a
 # although the first reference comes from libnng.a, which the linker reads later.
-set(HOLDFAST_NNG_WRAPPED setsockopt) # keepalive and user timeout, which NNG 1.x cannot set
+set(HOLDFAST_NNG_WRAPPED
+  setsockopt # keepalive and user timeout, which NNG 1.x cannot set
+  nni_aio_begin nng_stream_recv nng_stream_send) # a close that never ends (NNG #1543)
 if(HOLDFAST_NNG_VERSION VERSION_LESS 1.6)
   list(APPEND HOLDFAST_NNG_WRAPPED nni_plat_errno) # EPIPE in a handshake kills the listener (NNG #1518)
 endif()

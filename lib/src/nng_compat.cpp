@@ -47,6 +47,62 @@ int __wrap_nni_plat_ncpu(void);
 int __wrap_nni_plat_ncpu(void) { return 1; }
 #endif
 
+// -- All 1.x versions: closing a connection can hang NNG's only clean-up thread
+// --------------------
+//
+// An operation started on an nng_aio that is being closed is dropped without a word: its callback
+// never comes. NNG's TCP and IPC transports do start one, if a connection is closed (by us, or as a
+// result of an error on its other direction) just when part of a message has been received or sent
+// and the rest is to follow. The message above then never ends, and the thread that takes down
+// connections, of which there is one for the whole process, waits for it for ever: no connection
+// and no socket can be closed any more. (Upstream issue 1543; pull request 1636, in 1.6, covers
+// receiving over TCP.) Here such an operation ends with NNG_ECLOSED, as its starter expects.
+int __real_nni_aio_begin(nng_aio* aio);
+int __wrap_nni_aio_begin(nng_aio* aio);
+void __real_nng_stream_recv(nng_stream* stream, nng_aio* aio);
+void __wrap_nng_stream_recv(nng_stream* stream, nng_aio* aio);
+void __real_nng_stream_send(nng_stream* stream, nng_aio* aio);
+void __wrap_nng_stream_send(nng_stream* stream, nng_aio* aio);
+void nni_aio_finish_error(nng_aio* aio, int error);  // what NNG itself ends a failed operation with
+
+}  // extern "C"
+
+namespace {
+
+// The stream operation this thread is about to start, and whether it was dropped.
+thread_local nng_aio* starting = nullptr;
+thread_local bool dropped = false;
+
+void start(void (*operation)(nng_stream*, nng_aio*), nng_stream* stream, nng_aio* aio) {
+  nng_aio* const outer = starting;
+  const bool outer_dropped = dropped;
+  starting = aio;
+  dropped = false;
+  operation(stream, aio);
+  const bool was_dropped = dropped;
+  starting = outer;
+  dropped = outer_dropped;
+  if (was_dropped) nni_aio_finish_error(aio, NNG_ECLOSED);
+}
+
+}  // namespace
+
+extern "C" {
+
+int __wrap_nni_aio_begin(nng_aio* aio) {
+  const int error = __real_nni_aio_begin(aio);
+  if (error != 0 && aio == starting) dropped = true;
+  return error;
+}
+
+void __wrap_nng_stream_recv(nng_stream* stream, nng_aio* aio) {
+  start(__real_nng_stream_recv, stream, aio);
+}
+
+void __wrap_nng_stream_send(nng_stream* stream, nng_aio* aio) {
+  start(__real_nng_stream_send, stream, aio);
+}
+
 // -- All versions: TCP keepalive can be switched on, but not tuned --------------------------------
 //
 // Linux waits two hours before it probes an idle connection, and a quarter of an hour before it
