@@ -1,0 +1,74 @@
+// The gateway: accepts batches from many devices, applies each event once (G4) and answers only
+// after its own durable commit (G3). Commits of many devices are grouped into one fsync.
+//
+// Without a handler, accepted events are appended to the gateway's own log (outbox_event with
+// source set), from where relays and sinks carry them on. With a handler, your code runs inside the
+// transaction that holds the inbox row.
+//
+// Thread: everything, handlers included, runs on the thread that calls poll().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "holdfast/clock.hpp"
+#include "holdfast/inbox.hpp"
+#include "holdfast/log.hpp"
+#include "holdfast/status.hpp"
+
+namespace holdfast {
+
+constexpr const char* kDefaultConsumer = "log";
+constexpr int kGatewayContexts = 64;      // requests taken from the network at once
+constexpr int kGroupFramesMax = 64;       // frames committed together
+constexpr int kMaxSessions = 16'384;      // devices remembered; the longest idle is forgotten
+constexpr int kMaxGapsPerStream = 4'096;  // open gaps of one stream and lane; then refused
+constexpr std::int64_t kReplyTimeoutMs = 10'000;  // a peer that does not read is disconnected
+
+struct GatewayOptions {
+  std::string database;             // path; created and initialised if missing
+  std::vector<std::string> listen;  // tcp://0.0.0.0:7447, ipc:///run/holdfast.sock
+  std::string consumer = kDefaultConsumer;
+  Handler handler;  // empty: append to this database's own log
+  VersionGuard guard = VersionGuard::apply_all;
+  std::int64_t outbox_retention_ms = 7LL * 24 * 3600 * 1000;  // < 0: never purge
+  std::int64_t inbox_retention_ms = 14LL * 24 * 3600 * 1000;  // < 0: never purge
+  LogFunction log;
+  const Clock* clock = nullptr;
+};
+
+class Gateway {
+ public:
+  Gateway();
+  ~Gateway();
+  Gateway(Gateway&&) noexcept;
+  Gateway& operator=(Gateway&&) noexcept;
+  Gateway(const Gateway&) = delete;
+  Gateway& operator=(const Gateway&) = delete;
+
+  // Opens the database and listens. Errors: a port in use, a bad URL, a database problem.
+  static Status start(const GatewayOptions& options, Gateway& out);
+
+  // Handles what has arrived, waiting up to timeout_ms for something. Returns an error only when
+  // the gateway cannot go on (the disk failed, the database is damaged); nothing that was not
+  // durably committed has been acknowledged then.
+  Status poll(int timeout_ms);
+  // Makes a poll() in another thread, or under a signal handler, return soon.
+  void wake();
+
+  // The URLs really bound (port 0 in `listen` becomes the port the kernel chose).
+  std::vector<std::string> urls() const;
+
+  // Called after each commit that added to the log, on the polling thread (to wake relays).
+  void on_commit(std::function<void()> callback);
+
+  void stop();  // closes the listeners; unanswered requests are offered again by the devices
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,112 @@
+// The relay: forwards a log to one destination, in order, until the other side has it durably (G3).
+//
+// A Relay owns one thread and its own connections to the database; firmware that emits in the same
+// process gives Relay::waker() to its Outbox. Several relays (in any processes) may serve one
+// destination: one holds the lease and works, the others stand by.
+//
+// What survives a crash: the cursor is written every kFlushIntervalMs while it moves, without an
+// fsync of its own. A crash in between only offers the last events again, which the gateway knows.
+//
+// fork: start a relay after daemonising; neither SQLite nor NNG survive a fork.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "holdfast/clock.hpp"
+#include "holdfast/log.hpp"
+#include "holdfast/sink.hpp"
+#include "holdfast/status.hpp"
+
+namespace holdfast {
+
+constexpr const char* kDefaultDestination = "upstream";
+constexpr std::int64_t kFlushIntervalMs = 250;      // cursor to the database while it moves
+constexpr std::int64_t kLeaseMs = 10'000;           // a relay that hangs is replaced after this
+constexpr std::int64_t kRetryDelayMinMs = 1'000;    // first wait after a rejection
+constexpr std::int64_t kRetryDelayMaxMs = 300'000;  // cap of the exponential back-off
+constexpr std::int64_t kLinkDelayMinMs = 100;       // first wait after a transport failure
+constexpr std::int64_t kLinkDelayMaxMs = 2'000;     // cap: heals within this of the link's return
+constexpr std::int64_t kRequestTimeoutMs = 10'000;  // no answer: the pipe is closed
+constexpr int kDeadAfterRejections = 10;
+constexpr int kMaxExceptionsPerDestination = 4096;  // beyond that the cursor stops (G8)
+constexpr int kMaxBatchEvents = 1024;
+constexpr std::size_t kMaxBatchBytes = 64 * 1024;  // or one event, if larger
+constexpr int kMaxUrls = 8;
+constexpr std::int64_t kOutboxRetentionMs = 7LL * 24 * 3600 * 1000;
+constexpr std::int64_t kInboxRetentionMs = 14LL * 24 * 3600 * 1000;
+constexpr int kPurgeStepRows = 5000;
+
+struct RelayOptions {
+  std::string database;  // path; must exist and be initialised
+  std::string destination = kDefaultDestination;
+  std::string url;       // tcp://host:port, ipc:///path; "" with a sink
+  Sink* sink = nullptr;  // instead of url; must outlive the Relay
+  int dead_after = kDeadAfterRejections;
+  std::int64_t retry_delay_min_ms = kRetryDelayMinMs;
+  std::int64_t retry_delay_max_ms = kRetryDelayMaxMs;
+  std::int64_t link_delay_min_ms = kLinkDelayMinMs;
+  std::int64_t link_delay_max_ms = kLinkDelayMaxMs;
+  std::int64_t request_timeout_ms = kRequestTimeoutMs;
+  std::int64_t lease_ms = kLeaseMs;
+  std::int64_t flush_interval_ms = kFlushIntervalMs;
+  std::int64_t outbox_retention_ms = kOutboxRetentionMs;  // < 0: never purge
+  std::int64_t inbox_retention_ms = kInboxRetentionMs;    // < 0: never purge
+  int batch_events_max = kMaxBatchEvents;
+  std::size_t batch_bytes_max = kMaxBatchBytes;
+  bool create_destination = true;  // add the destination if it is not there yet
+  LogFunction log;
+  const Clock* clock = nullptr;
+};
+
+struct RelayState {
+  enum class Phase { starting, standby, offline, idle, sending, stopped, failed };
+  Phase phase = Phase::starting;
+  std::int64_t sent_events = 0;       // accepted (or known already) at the other side, since start
+  std::int64_t duplicate_events = 0;  // of those: known already
+  std::int64_t pending_events = 0;    // not yet accepted, exceptions excluded; as of the last look
+  std::int64_t exceptions = 0;        // RETRY, HELD and DEAD rows
+  std::int64_t dead = 0;              // of those: DEAD
+  std::int64_t link_failures = 0;     // in a row; 0 when connected
+  bool drained = false;               // a look since the last commit found nothing more to send now
+  Status last_error;                  // of the link, the lease or the database; ok when all is well
+};
+
+const char* phase_name(RelayState::Phase phase);
+
+class Relay {
+ public:
+  Relay();
+  ~Relay();  // stops
+  Relay(Relay&&) noexcept;
+  Relay& operator=(Relay&&) noexcept;
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  // Opens the database, checks URL and schema, and starts the thread. An unreachable gateway is
+  // not an error: the relay keeps trying.
+  static Status start(const RelayOptions& options, Relay& out);
+
+  // Something was committed. May be called from any thread and any number of times; cheap.
+  // Commits of other processes are noticed without it.
+  void wake();
+  // The same as a function, valid after the Relay is gone (then it does nothing).
+  std::function<void()> waker() const;
+
+  RelayState state() const;  // any thread
+  // Blocks until the state satisfies `done` or the time is over; true if it did. Any thread.
+  bool wait(std::int64_t timeout_ms, const std::function<bool(const RelayState&)>& done) const;
+
+  // Finishes the request under way (at most 1 s), writes the cursor, gives up the lease, joins
+  // the thread. Returns the error that ended the relay early, if one did.
+  Status stop();
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace holdfast

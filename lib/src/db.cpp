@@ -1,0 +1,487 @@
+#include "db.hpp"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "platform.hpp"
+
+namespace holdfast {
+
+namespace {
+
+Code code_of(int rc) {
+  switch (rc & 0xff) {
+    case SQLITE_OK:
+    case SQLITE_ROW:
+    case SQLITE_DONE:
+      return Code::ok;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+      return Code::busy;
+    case SQLITE_IOERR:
+      return Code::io;
+    case SQLITE_READONLY:
+      return Code::read_only;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_FORMAT:
+      return Code::corrupt;
+    case SQLITE_FULL:
+      return Code::no_space;
+    case SQLITE_PERM:
+    case SQLITE_AUTH:
+      return Code::permission;
+    case SQLITE_CANTOPEN:
+      return Code::not_found;
+    case SQLITE_CONSTRAINT:
+    case SQLITE_TOOBIG:
+    case SQLITE_MISMATCH:
+    case SQLITE_RANGE:
+      return Code::invalid;
+    case SQLITE_MISUSE:
+      return Code::misuse;
+    default:
+      return Code::internal;
+  }
+}
+
+const char* advice(Code code) {
+  switch (code) {
+    case Code::busy:
+      return "; another process holds the database, try again";
+    case Code::corrupt:
+      return "; run `holdfast doctor` on it";
+    case Code::no_space:
+      return "; free space on the disk and try again";
+    case Code::read_only:
+      return "; the file or file system is read-only";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+// SQLite's own busy handler sleeps up to 100 ms between looks and so starves against a writer that
+// commits in a tight loop. Short random steps are fair and need no more than a look per step.
+int Db::on_busy(void* context, int count) {
+  auto* state = static_cast<BusyState*>(context);
+  const std::int64_t now = system_clock().boot_ms();
+  if (count == 0) state->started_ms = now;
+  if (now - state->started_ms >= state->timeout_ms) return 0;
+  const std::int64_t ceiling_us = std::min<std::int64_t>(100LL << std::min(count, 5), 2000);
+  platform::sleep_us(50 + static_cast<std::int64_t>(platform::random_u64() % ceiling_us));
+  return 1;
+}
+
+Status sqlite_status(sqlite3* db, int rc, const char* what) {
+  const Code code = code_of(rc);
+  if (code == Code::ok) return Status();
+  const int native = db != nullptr ? sqlite3_extended_errcode(db) : rc;
+  const bool same = db != nullptr && (sqlite3_errcode(db) & 0xff) == (rc & 0xff);
+  const char* text = same ? sqlite3_errmsg(db) : sqlite3_errstr(rc);
+  return Status::native_error(code, same ? native : rc, "%s: %s%s", what, text, advice(code));
+}
+
+// --- Statement ---------------------------------------------------------------------------------
+
+Statement::~Statement() { finalize(); }
+
+Statement::Statement(Statement&& other) noexcept : stmt_(other.stmt_), db_(other.db_) {
+  other.stmt_ = nullptr;
+  other.db_ = nullptr;
+}
+
+Statement& Statement::operator=(Statement&& other) noexcept {
+  std::swap(stmt_, other.stmt_);
+  std::swap(db_, other.db_);
+  return *this;
+}
+
+void Statement::finalize() {
+  sqlite3_finalize(stmt_);
+  stmt_ = nullptr;
+}
+
+Status Statement::prepare(sqlite3* db, const char* sql) {
+  if (stmt_ != nullptr && db_ == db) {
+    reset();
+    return Status();
+  }
+  finalize();
+  db_ = db;
+  const int rc = sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt_, nullptr);
+  return sqlite_status(db, rc, "prepare");
+}
+
+Statement& Statement::bind(int index, std::int64_t value) {
+  sqlite3_bind_int64(stmt_, index, value);
+  return *this;
+}
+
+Statement& Statement::bind(int index, double value) {
+  sqlite3_bind_double(stmt_, index, value);
+  return *this;
+}
+
+Statement& Statement::bind_text(int index, std::string_view value) {
+  sqlite3_bind_text64(stmt_, index, value.data() != nullptr ? value.data() : "", value.size(),
+                      SQLITE_STATIC, SQLITE_UTF8);
+  return *this;
+}
+
+Statement& Statement::bind_blob(int index, std::string_view value) {
+  sqlite3_bind_blob64(stmt_, index, value.data() != nullptr ? value.data() : "", value.size(),
+                      SQLITE_STATIC);
+  return *this;
+}
+
+Statement& Statement::bind_id(int index, const EventId& id) {
+  sqlite3_bind_blob(stmt_, index, id.bytes.data(), static_cast<int>(id.bytes.size()),
+                    SQLITE_TRANSIENT);
+  return *this;
+}
+
+Statement& Statement::bind_null(int index) {
+  sqlite3_bind_null(stmt_, index);
+  return *this;
+}
+
+Statement& Statement::bind_text_or_null(int index, std::string_view value) {
+  return value.empty() ? bind_null(index) : bind_text(index, value);
+}
+
+bool Statement::step(Status& status, const char* what) {
+  const int rc = sqlite3_step(stmt_);
+  if (rc == SQLITE_ROW) return true;
+  status = rc == SQLITE_DONE ? Status() : sqlite_status(db_, rc, what);
+  sqlite3_reset(stmt_);
+  return false;
+}
+
+Status Statement::run(const char* what) {
+  Status status;
+  while (step(status, what)) {
+  }
+  return status;
+}
+
+void Statement::reset() {
+  if (stmt_ == nullptr) return;
+  sqlite3_reset(stmt_);
+  sqlite3_clear_bindings(stmt_);
+}
+
+std::int64_t Statement::column_int(int index) const { return sqlite3_column_int64(stmt_, index); }
+
+double Statement::column_double(int index) const { return sqlite3_column_double(stmt_, index); }
+
+std::string_view Statement::column_text(int index) const {
+  const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(stmt_, index));
+  if (text == nullptr) return {};
+  return {text, static_cast<std::size_t>(sqlite3_column_bytes(stmt_, index))};
+}
+
+std::string_view Statement::column_blob(int index) const {
+  const auto* blob = static_cast<const char*>(sqlite3_column_blob(stmt_, index));
+  if (blob == nullptr) return {};
+  return {blob, static_cast<std::size_t>(sqlite3_column_bytes(stmt_, index))};
+}
+
+bool Statement::column_id(int index, EventId& id) const {
+  const std::string_view blob = column_blob(index);
+  if (blob.size() != id.bytes.size()) return false;
+  std::memcpy(id.bytes.data(), blob.data(), blob.size());
+  return true;
+}
+
+bool Statement::column_is_null(int index) const {
+  return sqlite3_column_type(stmt_, index) == SQLITE_NULL;
+}
+
+bool Statement::column_is_text(int index) const {
+  return sqlite3_column_type(stmt_, index) == SQLITE_TEXT;
+}
+
+// --- Db ----------------------------------------------------------------------------------------
+
+Db::~Db() { close(); }
+
+Db::Db(Db&& other) noexcept
+    : db_(other.db_), path_(std::move(other.path_)), busy_(std::move(other.busy_)) {
+  other.db_ = nullptr;
+}
+
+Db& Db::operator=(Db&& other) noexcept {
+  std::swap(db_, other.db_);
+  std::swap(path_, other.path_);
+  std::swap(busy_, other.busy_);
+  return *this;
+}
+
+void Db::close() {
+  if (db_ != nullptr) sqlite3_close_v2(db_);
+  db_ = nullptr;
+}
+
+namespace {
+
+Status open_failure(sqlite3* db, int rc, const std::string& path, OpenMode mode) {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) {
+    if (errno == ENOENT && mode != OpenMode::create)
+      return Status::native_error(Code::not_found, rc,
+                                  "%s: no such file; make it with `holdfast init %s`", path.c_str(),
+                                  path.c_str());
+    return Status::native_error(errno == EACCES ? Code::permission : Code::not_found, rc,
+                                "%s: cannot open: %s", path.c_str(), std::strerror(errno));
+  }
+  if (S_ISDIR(facts.st_mode))
+    return Status::native_error(Code::invalid, rc, "%s: is a directory, not a database",
+                                path.c_str());
+  if ((rc & 0xff) == SQLITE_CANTOPEN)
+    return Status::native_error(Code::permission, rc,
+                                "%s: cannot open; check the permissions of the file and its folder",
+                                path.c_str());
+  return sqlite_status(db, rc, path.c_str());
+}
+
+}  // namespace
+
+Status Db::open(const std::string& path, OpenMode mode, int busy_timeout_ms, Db& out) {
+  int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  if (mode == OpenMode::read_only) flags |= SQLITE_OPEN_READONLY;
+  if (mode != OpenMode::read_only) flags |= SQLITE_OPEN_READWRITE;
+  if (mode == OpenMode::create) flags |= SQLITE_OPEN_CREATE;
+  Db db;
+  db.path_ = path;
+  const int rc = sqlite3_open_v2(path.c_str(), &db.db_, flags, nullptr);
+  if (rc != SQLITE_OK) return open_failure(db.db_, rc, path, mode);
+  db.busy_ = std::make_unique<BusyState>();
+  db.set_busy_timeout(busy_timeout_ms);
+  // The first read finds out whether this is a database at all.
+  std::int64_t version = 0;
+  Status status = db.query_int("PRAGMA schema_version", version, path.c_str());
+  if (!status.ok()) {
+    if (status.code() == Code::not_found || status.code() == Code::io)
+      return open_failure(db.db_, status.native(), path, mode);
+    return status;
+  }
+  for (const char* sql : {"PRAGMA wal_autocheckpoint=0", "PRAGMA synchronous=FULL",
+                          "PRAGMA trusted_schema=OFF", "PRAGMA cache_size=-1024"}) {
+    status = db.exec(sql, path.c_str());
+    if (!status.ok()) return status;
+  }
+  out = std::move(db);
+  return Status();
+}
+
+void Db::set_busy_timeout(int ms) {
+  busy_->timeout_ms = ms;
+  sqlite3_busy_handler(db_, on_busy, busy_.get());
+}
+
+Status Db::relax_synchronous() { return exec("PRAGMA synchronous=NORMAL", path_.c_str()); }
+
+Status Db::exec(const char* sql, const char* what) {
+  return sqlite_status(db_, sqlite3_exec(db_, sql, nullptr, nullptr, nullptr), what);
+}
+
+Status Db::query_int(const char* sql, std::int64_t& value, const char* what) {
+  Statement statement;
+  Status status = statement.prepare(db_, sql);
+  if (!status.ok()) return sqlite_status(db_, status.native(), what);
+  if (statement.step(status, what)) value = statement.column_int(0);
+  return status;
+}
+
+Status Db::query_text(const char* sql, std::string& value, const char* what) {
+  Statement statement;
+  Status status = statement.prepare(db_, sql);
+  if (!status.ok()) return sqlite_status(db_, status.native(), what);
+  if (statement.step(status, what)) value = std::string(statement.column_text(0));
+  return status;
+}
+
+std::int64_t Db::changes() const { return changed_rows(db_); }
+
+// --- Transaction -------------------------------------------------------------------------------
+
+Transaction::~Transaction() { rollback(); }
+
+Status Transaction::begin() {
+  // IMMEDIATE: a transaction that reads first and writes later would get SQLITE_BUSY at once,
+  // without waiting, when another writer committed in between.
+  const int rc = sqlite3_exec(db_, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr);
+  active_ = rc == SQLITE_OK;
+  return sqlite_status(db_, rc, "begin");
+}
+
+Status Transaction::commit() {
+  const int rc = sqlite3_exec(db_, "COMMIT", nullptr, nullptr, nullptr);
+  if (rc == SQLITE_OK) {
+    active_ = false;
+    return Status();
+  }
+  const Status cause = sqlite_status(db_, rc, "commit");
+  const bool open = sqlite3_get_autocommit(db_) == 0;
+  rollback();
+  // A commit that could not get a lock or was refused by a constraint is certainly not there.
+  if (open && (cause.code() == Code::busy || cause.code() == Code::invalid)) return cause;
+  return Status::native_error(Code::unknown, cause.native(),
+                              "commit: %s; it may or may not have been stored", sqlite3_errstr(rc));
+}
+
+void Transaction::rollback() {
+  if (!active_) return;
+  active_ = false;
+  // After some errors SQLite has rolled back by itself; then this is a harmless error.
+  if (sqlite3_get_autocommit(db_) == 0) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+}
+
+// --- on the application's connection -------------------------------------------------------------
+
+bool in_transaction(sqlite3* db) { return sqlite3_get_autocommit(db) == 0; }
+
+std::int64_t last_insert_rowid(sqlite3* db) { return sqlite3_last_insert_rowid(db); }
+
+void set_last_insert_rowid(sqlite3* db, std::int64_t rowid) {
+  sqlite3_set_last_insert_rowid(db, rowid);
+}
+
+std::int64_t changed_rows(sqlite3* db) { return sqlite3_changes64(db); }
+
+std::string main_file(sqlite3* db) {
+  const char* name = sqlite3_db_filename(db, "main");
+  return name != nullptr ? name : "";
+}
+
+void ensure_busy_timeout(sqlite3* db, int ms) {
+  Statement statement;
+  Status status = statement.prepare(db, "PRAGMA busy_timeout");
+  if (!status.ok()) return;
+  const bool none = statement.step(status, "busy_timeout") && statement.column_int(0) == 0;
+  if (none && ms > 0) sqlite3_busy_timeout(db, ms);
+}
+
+namespace {
+
+int call_wal_hook(void* context, sqlite3*, const char* schema, int frames) {
+  auto* slot = static_cast<WalHookSlot*>(context);
+  if (slot->hook != nullptr && std::strcmp(schema, "main") == 0) slot->hook(slot->context, frames);
+  return SQLITE_OK;
+}
+
+}  // namespace
+
+void install_wal_hook(sqlite3* db, WalHookSlot* slot) { sqlite3_wal_hook(db, call_wal_hook, slot); }
+
+void remove_wal_hook(sqlite3* db) { sqlite3_wal_hook(db, nullptr, nullptr); }
+
+Status guarded_checkpoint(sqlite3* writer, Db& guard, CheckpointResult& result) {
+  Status status = guard.exec("BEGIN", "checkpoint guard");
+  if (!status.ok()) return status;
+  std::int64_t ignored = 0;
+  // BEGIN alone takes no snapshot; the first read does.
+  status = guard.query_int("SELECT count(*) FROM sqlite_schema", ignored, "checkpoint guard");
+  int rc = SQLITE_OK;
+  if (status.ok())
+    rc = sqlite3_wal_checkpoint_v2(writer, "main", SQLITE_CHECKPOINT_PASSIVE, &result.wal_frames,
+                                   &result.moved_frames);
+  const Status ended = guard.exec("ROLLBACK", "checkpoint guard");
+  if (!status.ok()) return status;
+  if (rc == SQLITE_BUSY || rc == SQLITE_LOCKED) return ended;  // somebody else checkpoints
+  status = sqlite_status(writer, rc, "checkpoint");
+  return status.ok() ? ended : status;
+}
+
+Status data_version(sqlite3* db, Statement& statement, std::int64_t& version) {
+  Status status = statement.prepare(db, "PRAGMA data_version");
+  if (!status.ok()) return status;
+  if (statement.step(status, "data_version")) version = statement.column_int(0);
+  statement.reset();
+  return status;
+}
+
+Status read_durability(sqlite3* db, DurabilityFacts& facts) {
+  Statement statement;
+  Status status = statement.prepare(db, "PRAGMA main.journal_mode");
+  if (status.ok() && statement.step(status, "journal_mode"))
+    facts.journal_mode = std::string(statement.column_text(0));
+  statement.finalize();
+  if (status.ok()) status = statement.prepare(db, "PRAGMA main.synchronous");
+  if (status.ok() && statement.step(status, "synchronous"))
+    facts.synchronous = statement.column_int(0);
+  statement.finalize();
+  if (status.ok()) status = statement.prepare(db, "PRAGMA main.locking_mode");
+  if (status.ok() && statement.step(status, "locking_mode"))
+    facts.locking_mode = std::string(statement.column_text(0));
+  statement.finalize();
+  if (status.ok()) status = statement.prepare(db, "PRAGMA database_list");
+  if (!status.ok()) return status;
+  while (statement.step(status, "database_list")) {
+    const std::string_view name = statement.column_text(1);
+    if (name != "main" && name != "temp" && !statement.column_text(2).empty())
+      ++facts.attached_files;
+  }
+  return status;
+}
+
+Status configure_purge_connection(sqlite3* db) {
+  // Debian builds SQLite with secure_delete on, which rewrites every freed page: more flash wear
+  // for nothing on rows that are meant to go.
+  const int rc = sqlite3_exec(db, "PRAGMA secure_delete=OFF", nullptr, nullptr, nullptr);
+  return sqlite_status(db, rc, "secure_delete");
+}
+
+namespace {
+
+constexpr int kBackupStepPages = 256;
+
+Status run_backup(sqlite3* from, sqlite3* to,
+                  const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  sqlite3_backup* backup = sqlite3_backup_init(to, "main", from, "main");
+  if (backup == nullptr) return sqlite_status(to, sqlite3_errcode(to), "backup");
+  int rc = SQLITE_OK;
+  do {
+    rc = sqlite3_backup_step(backup, kBackupStepPages);
+    const std::int64_t total = sqlite3_backup_pagecount(backup);
+    if (progress) progress(total - sqlite3_backup_remaining(backup), total);
+    if (rc == SQLITE_BUSY || rc == SQLITE_LOCKED) platform::sleep_us(1000);
+  } while (rc == SQLITE_OK || rc == SQLITE_BUSY || rc == SQLITE_LOCKED);
+  const int finish = sqlite3_backup_finish(backup);
+  return rc == SQLITE_DONE ? sqlite_status(to, finish, "backup") : sqlite_status(to, rc, "backup");
+}
+
+}  // namespace
+
+Status backup_database(sqlite3* from, const std::string& new_path,
+                       const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  struct stat facts {};
+  if (::stat(new_path.c_str(), &facts) == 0)
+    return Status::error(Code::exists, "%s: exists already; give a new file name",
+                         new_path.c_str());
+  Db to;
+  Status status = Db::open(new_path, OpenMode::create, 5000, to);
+  if (!status.ok()) return status;
+  return run_backup(from, to.handle(), progress);
+}
+
+Status copy_database(sqlite3* from, sqlite3* to) { return run_backup(from, to, nullptr); }
+
+std::string sqlite_version_text() { return sqlite3_libversion(); }
+
+int sqlite_version_number() { return sqlite3_libversion_number(); }
+
+std::int64_t wal_file_bytes(const std::string& path) {
+  struct stat facts {};
+  // stat(2), not open(2): closing a descriptor of the file would drop SQLite's locks.
+  return ::stat((path + "-wal").c_str(), &facts) == 0 ? facts.st_size : 0;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,176 @@
+// SQLite, wrapped: the only file that includes <sqlite3.h>. Statements, transactions that wait
+// their turn fairly, error mapping, and checkpoints that are safe against the WAL-reset race (G12).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "holdfast/event.hpp"
+#include "holdfast/status.hpp"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace holdfast {
+
+// Maps the connection's last error; `what` says what was tried ("emit", "/data/app.db: open").
+Status sqlite_status(sqlite3* db, int rc, const char* what);
+
+class Statement {
+ public:
+  Statement() = default;
+  ~Statement();
+  Statement(Statement&& other) noexcept;
+  Statement& operator=(Statement&& other) noexcept;
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  // Prepares once and keeps the statement; later calls only reset it.
+  Status prepare(sqlite3* db, const char* sql);
+  bool prepared() const { return stmt_ != nullptr; }
+  void finalize();
+
+  // Index from 1. Views must stay valid until reset() or the next prepare().
+  Statement& bind(int index, std::int64_t value);
+  Statement& bind(int index, double value);
+  Statement& bind_text(int index, std::string_view value);
+  Statement& bind_blob(int index, std::string_view value);
+  Statement& bind_id(int index, const EventId& id);  // 16-byte blob
+  Statement& bind_null(int index);
+  // NULL when empty.
+  Statement& bind_text_or_null(int index, std::string_view value);
+
+  // True while there is a row. On an error `status` is set and the result is false.
+  bool step(Status& status, const char* what);
+  // Runs to the end, ignoring rows, and resets.
+  Status run(const char* what);
+  void reset();
+
+  std::int64_t column_int(int index) const;
+  double column_double(int index) const;
+  std::string_view column_text(int index) const;  // valid until the next step
+  std::string_view column_blob(int index) const;
+  bool column_id(int index, EventId& id) const;  // false unless a 16-byte blob
+  bool column_is_null(int index) const;
+  bool column_is_text(int index) const;
+
+ private:
+  sqlite3_stmt* stmt_ = nullptr;
+  sqlite3* db_ = nullptr;
+};
+
+enum class OpenMode { read_only, read_write, create };
+
+// A connection that Holdfast owns: WAL, synchronous FULL, no automatic checkpoint, jittered busy
+// waits. Used by one thread at a time.
+class Db {
+ public:
+  Db() = default;
+  ~Db();
+  Db(Db&& other) noexcept;
+  Db& operator=(Db&& other) noexcept;
+  Db(const Db&) = delete;
+  Db& operator=(const Db&) = delete;
+
+  // `vfs` nullptr: SQLite's default.
+  static Status open(const std::string& path, OpenMode mode, int busy_timeout_ms, Db& out);
+  void close();
+  bool is_open() const { return db_ != nullptr; }
+  sqlite3* handle() const { return db_; }
+  const std::string& path() const { return path_; }
+  void set_busy_timeout(int ms);
+  // synchronous NORMAL: for bookkeeping whose loss only means work done twice.
+  Status relax_synchronous();
+
+  Status exec(const char* sql, const char* what);
+  Status query_int(const char* sql, std::int64_t& value, const char* what);
+  Status query_text(const char* sql, std::string& value, const char* what);
+  std::int64_t changes() const;
+
+ private:
+  struct BusyState {
+    std::int64_t timeout_ms = 0;
+    std::int64_t started_ms = 0;
+  };
+  static int on_busy(void* context, int count);
+
+  sqlite3* db_ = nullptr;
+  std::string path_;
+  std::unique_ptr<BusyState> busy_;
+};
+
+// BEGIN IMMEDIATE … COMMIT. Rolls back when it goes out of scope uncommitted.
+class Transaction {
+ public:
+  explicit Transaction(sqlite3* db) : db_(db) {}
+  ~Transaction();
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+
+  Status begin();   // waits for the write lock up to the busy timeout; then busy
+  Status commit();  // Code::unknown when the outcome is open
+  void rollback();
+  bool active() const { return active_; }
+
+ private:
+  sqlite3* db_;
+  bool active_ = false;
+};
+
+// For connections that are the application's.
+bool in_transaction(sqlite3* db);
+std::int64_t last_insert_rowid(sqlite3* db);
+void set_last_insert_rowid(sqlite3* db, std::int64_t rowid);
+std::int64_t changed_rows(sqlite3* db);
+std::string main_file(sqlite3* db);  // "" for in-memory and temporary databases
+// Sets a busy timeout only if PRAGMA busy_timeout reads 0. A busy handler of the application's own
+// reads 0 too and would be replaced; pass 0 to leave the connection alone.
+void ensure_busy_timeout(sqlite3* db, int ms);
+// Installs `hook(frames)`, called after each commit in WAL mode; replaces any other WAL hook and so
+// ends SQLite's automatic checkpoints on this connection. Cheap to call again.
+using WalHook = void (*)(void* context, int frames);
+struct WalHookSlot {
+  WalHook hook = nullptr;
+  void* context = nullptr;
+};
+void install_wal_hook(sqlite3* db, WalHookSlot* slot);
+void remove_wal_hook(sqlite3* db);
+
+// A PASSIVE checkpoint on `writer` while a read transaction on `guard` pins the WAL, so that no
+// commit can reset it meanwhile (G12). `guard` is another connection to the same file. Never
+// blocks writers; not finishing (a long reader) is not an error.
+struct CheckpointResult {
+  int wal_frames = 0;
+  int moved_frames = 0;
+  bool complete() const { return wal_frames == moved_frames; }
+};
+Status guarded_checkpoint(sqlite3* writer, Db& guard, CheckpointResult& result);
+
+// Value of PRAGMA data_version: changes when another connection committed.
+Status data_version(sqlite3* db, Statement& statement, std::int64_t& version);
+
+// What durability this connection really has.
+struct DurabilityFacts {
+  std::string journal_mode;
+  std::int64_t synchronous = 0;
+  std::string locking_mode;
+  int attached_files = 0;
+};
+Status read_durability(sqlite3* db, DurabilityFacts& facts);
+// Settings that only Holdfast's own connections get: reads row by row, never a temp file on flash.
+Status configure_purge_connection(sqlite3* db);
+
+Status backup_database(sqlite3* from, const std::string& new_path,
+                       const std::function<void(std::int64_t, std::int64_t)>& progress);
+// Copies a whole database into another open connection (tests: snapshots of in-memory databases).
+Status copy_database(sqlite3* from, sqlite3* to);
+
+std::string sqlite_version_text();
+int sqlite_version_number();
+// Pages in use × page size, and the WAL's size, as SQLite sees them; -1 when not known.
+std::int64_t wal_file_bytes(const std::string& path);
+
+}  // namespace holdfast

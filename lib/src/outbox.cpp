@@ -1,0 +1,180 @@
+#include "holdfast/outbox.hpp"
+
+#include <cstring>
+
+#include "db.hpp"
+#include "event_row.hpp"
+#include "identity.hpp"
+#include "powered_time.hpp"
+#include "schema.hpp"
+
+namespace holdfast {
+
+// Lives at a fixed address, for the WAL hook points here.
+struct Outbox::Impl {
+  sqlite3* db = nullptr;
+  OutboxOptions options;
+  std::string path;
+  Statement insert;
+  Statement id_at;
+  Statement find;
+  WalHookSlot hook;
+  Db guard;  // second connection, opened at the first checkpoint
+  bool emitted_since_commit = false;
+
+  const Clock& clock() const { return options.clock != nullptr ? *options.clock : system_clock(); }
+  void after_commit(int frames);
+  void checkpoint();
+  static void on_wal(void* self, int frames) { static_cast<Impl*>(self)->after_commit(frames); }
+};
+
+void Outbox::Impl::after_commit(int frames) {
+  if (options.checkpoint_frames > 0 && frames >= options.checkpoint_frames) checkpoint();
+  if (!emitted_since_commit) return;
+  emitted_since_commit = false;
+  if (options.on_commit) options.on_commit();
+}
+
+void Outbox::Impl::checkpoint() {
+  if (!guard.is_open()) {
+    // No busy wait: a commit must not be held up by a checkpoint that can be done later.
+    Status status = Db::open(path, OpenMode::read_write, 0, guard);
+    if (!status.ok()) return;
+  }
+  // Best effort by design: a checkpoint that fails now is tried again after the next commit, and
+  // its failure says nothing about the commit, which is durable already. `holdfast stats` shows the
+  // WAL's size and `holdfast doctor` why it does not shrink.
+  CheckpointResult result;
+  const Status status = guarded_checkpoint(db, guard, result);
+  if (!status.ok()) guard.close();
+}
+
+Outbox::Outbox() = default;
+Outbox::~Outbox() { detach(); }
+Outbox::Outbox(Outbox&&) noexcept = default;
+Outbox& Outbox::operator=(Outbox&& other) noexcept {
+  if (this != &other) {
+    detach();
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+
+void Outbox::detach() {
+  if (!impl_) return;
+  remove_wal_hook(impl_->db);
+  impl_.reset();
+}
+
+namespace {
+
+Status check_durability(sqlite3* db, const std::string& path, Durability wanted) {
+  DurabilityFacts facts;
+  Status status = read_durability(db, facts);
+  if (!status.ok()) return status;
+  if (facts.attached_files > 0)
+    return Status::error(Code::misuse,
+                         "%s: the connection has %d attached database file(s), and one COMMIT over "
+                         "several files is not atomic in WAL mode; use a connection of its own",
+                         path.c_str(), facts.attached_files);
+  if (facts.locking_mode != "normal")
+    return Status::error(Code::misuse,
+                         "%s: locking_mode is %s, so no relay could read; run PRAGMA "
+                         "locking_mode=NORMAL",
+                         path.c_str(), facts.locking_mode.c_str());
+  if (wanted == Durability::relaxed) return Status();
+  if (facts.journal_mode != "wal")
+    return Status::error(Code::not_durable,
+                         "%s: journal_mode is %s, which can lose the last commit; run PRAGMA "
+                         "journal_mode=WAL",
+                         path.c_str(), facts.journal_mode.c_str());
+  constexpr std::int64_t kSynchronousFull = 2;
+  if (facts.synchronous < kSynchronousFull)
+    return Status::error(Code::not_durable,
+                         "%s: synchronous is %s on this connection, which loses commits at a power "
+                         "cut; run PRAGMA synchronous=FULL",
+                         path.c_str(), facts.synchronous == 1 ? "NORMAL" : "OFF");
+  return Status();
+}
+
+}  // namespace
+
+Status Outbox::attach(sqlite3* db, const OutboxOptions& options, Outbox& out) {
+  if (db == nullptr) return Status::error(Code::misuse, "attach: the connection is null");
+  auto impl = std::make_unique<Impl>();
+  impl->db = db;
+  impl->options = options;
+  impl->path = main_file(db);
+  if (options.busy_timeout_ms > 0) ensure_busy_timeout(db, options.busy_timeout_ms);
+  Status status = check_schema(db, impl->path);
+  if (status.ok()) status = check_durability(db, impl->path, options.durability);
+  if (!status.ok()) return status;
+  if (!in_transaction(db)) {
+    status = honour_new_stream_mark(db, impl->clock().wall_ms());
+    if (status.ok()) status = sample_time(db, impl->clock(), false);
+    if (!status.ok()) return status;
+  }
+  impl->hook = {&Impl::on_wal, impl.get()};
+  status = impl->insert.prepare(db, sql::kEventInsert);
+  if (!status.ok()) return status;
+  out.detach();
+  install_wal_hook(db, &impl->hook);
+  out.impl_ = std::move(impl);
+  return Status();
+}
+
+Status Outbox::emit(const Event& event, Emitted* emitted) {
+  if (!impl_) return Status::error(Code::misuse, "emit: the outbox is not attached");
+  if (!in_transaction(impl_->db))
+    return Status::error(Code::no_transaction,
+                         "emit: no transaction is open; BEGIN IMMEDIATE first, so that the event "
+                         "and your own change are one commit");
+  Status status = validate(event);
+  if (!status.ok()) return status;
+  const std::int64_t wall_ms = impl_->clock().wall_ms();
+  const EventId id = event.id.nil() ? EventId::make_v7(wall_ms) : event.id;
+  std::int64_t created_at_ms = event.created_at_ms == kNow ? wall_ms : event.created_at_ms;
+  if (created_at_ms < 0) created_at_ms = 0;
+  // The application may have run PRAGMA wal_autocheckpoint, which replaces the hook.
+  install_wal_hook(impl_->db, &impl_->hook);
+  const std::int64_t rowid = last_insert_rowid(impl_->db);
+  const std::string id_text = id.text();
+  status = impl_->insert.prepare(impl_->db, sql::kEventInsert);
+  if (!status.ok()) return status;
+  bind_event(impl_->insert, event, id_text, created_at_ms);
+  status = impl_->insert.run("emit");
+  const std::int64_t seq = last_insert_rowid(impl_->db);
+  impl_->insert.reset();
+  set_last_insert_rowid(impl_->db, rowid);
+  if (!status.ok()) return status;
+  impl_->emitted_since_commit = true;
+  if (emitted != nullptr) *emitted = {seq, id};
+  return Status();
+}
+
+Status Outbox::resolve(const Emitted& emitted, Fate& fate) {
+  if (!impl_) return Status::error(Code::misuse, "resolve: the outbox is not attached");
+  Status status = impl_->id_at.prepare(impl_->db, sql::kEventIdAt);
+  if (!status.ok()) return status;
+  impl_->id_at.bind(1, emitted.seq);
+  EventId id;
+  const bool there = impl_->id_at.step(status, "resolve") &&
+                     EventId::parse(impl_->id_at.column_text(0), id) && id == emitted.id;
+  impl_->id_at.reset();
+  if (status.ok()) fate = there ? Fate::committed : Fate::absent;
+  return status;
+}
+
+Status Outbox::resolve(const EventId& id, std::int64_t rows_max, Fate& fate) {
+  if (!impl_) return Status::error(Code::misuse, "resolve: the outbox is not attached");
+  Status status = impl_->find.prepare(impl_->db, sql::kFindId);
+  if (!status.ok()) return status;
+  const std::string text = id.text();
+  impl_->find.bind_text(1, text).bind(2, rows_max);
+  const bool there = impl_->find.step(status, "resolve");
+  impl_->find.reset();
+  if (status.ok()) fate = there ? Fate::committed : Fate::absent;
+  return status;
+}
+
+}  // namespace holdfast

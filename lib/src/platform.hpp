@@ -1,0 +1,93 @@
+// What a port to another operating system supplies. platforms/linux implements it; the contract is
+// explained in platforms/README.md. Nothing here knows SQLite, NNG or Holdfast's tables.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "holdfast/clock.hpp"
+#include "holdfast/status.hpp"
+
+namespace holdfast::platform {
+
+// Wakes one waiting thread, from any thread or from a signal handler (eventfd(2)).
+class Waker {
+ public:
+  Waker();
+  ~Waker();
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+  Status open_status() const;  // error if the descriptor could not be made
+  void wake();                 // async-signal-safe, never blocks
+  // Waits until woken or timeout_ms is over (-1: no timeout); true if woken. Wakes that came
+  // before are not lost and are merged.
+  bool wait(std::int64_t timeout_ms);
+  int descriptor() const;
+
+ private:
+  int fd_ = -1;
+  int errno_ = 0;
+};
+
+// Notices that another process wrote to a database, without polling and without ever opening its
+// files: closing a descriptor of a database file drops SQLite's locks in this process
+// (sqlite.org/howtocorrupt.html section 2.2), so this uses inotify(7) on the path of the -wal file.
+class WriteWatcher {
+ public:
+  WriteWatcher();
+  ~WriteWatcher();
+  WriteWatcher(const WriteWatcher&) = delete;
+  WriteWatcher& operator=(const WriteWatcher&) = delete;
+  // Watches `<database>-wal`; it may not exist yet, and may be deleted and made again.
+  Status open(const std::string& database);
+  // Waits for a write to the WAL, for `waker`, or for the timeout (-1: none), whichever is first.
+  struct Woken {
+    bool by_write = false;
+    bool by_waker = false;
+  };
+  Woken wait(Waker& waker, std::int64_t timeout_ms);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// This process, as others can check it: "pid namespace inode:pid:start time in clock ticks".
+std::string process_token();
+enum class ProcessLife { alive, gone, cannot_tell };
+// cannot_tell: another pid namespace, another boot, or not a token.
+ProcessLife process_life(const std::string& token);
+
+// fsync of the directory that holds `path`, so that a new file survives a power cut.
+Status sync_parent_directory(const std::string& path);
+// Sleeps; for retry steps of parts of a millisecond.
+void sleep_us(std::int64_t us);
+// From the kernel's random source; for jitter and session numbers.
+std::uint64_t random_u64();
+
+// What is known of the storage under a path, for `doctor`. Fields that could not be found out are
+// empty or -1, and `notes` says why.
+struct StorageFacts {
+  std::string file_system;  // "ext4"
+  std::string mount_point;
+  std::string mount_options;
+  std::string device;       // "/dev/mmcblk0p2"
+  std::string model;        // of the block device, if the kernel tells
+  std::string write_cache;  // "write back", "write through", ""
+  bool read_only = false;
+  bool network = false;  // nfs, cifs, 9p, …: SQLite's WAL must not be used there
+  bool memory = false;   // tmpfs, ramfs, overlay on them: nothing survives a power cut
+  std::int64_t free_bytes = -1;
+  std::int64_t total_bytes = -1;
+  std::int64_t free_inodes = -1;
+  std::vector<std::string> notes;
+};
+StorageFacts probe_storage(const std::string& path);
+
+// Times `rounds` rounds of a 4 KiB overwrite + fdatasync in a new file beside `path`, which is
+// removed again. Microseconds, sorted ascending.
+Status probe_sync(const std::string& path, int rounds, std::vector<std::int64_t>& us);
+
+}  // namespace holdfast::platform

@@ -1,0 +1,122 @@
+#include "powered_time.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "schema.hpp"
+
+namespace holdfast {
+
+namespace {
+
+constexpr std::int64_t kUnknownWall = -1;
+
+struct Sample {
+  bool exists = false;
+  std::int64_t powered_ms = 0;
+  std::string boot_id;
+  std::int64_t boot_ms = 0;
+  std::int64_t wall_ms = kUnknownWall;
+};
+
+Status latest_sample(sqlite3* db, Sample& sample) {
+  Statement statement;
+  Status status = statement.prepare(db, sql::kTimeLatest);
+  if (!status.ok()) return status;
+  if (!statement.step(status, "holdfast_time")) return status;
+  sample.exists = true;
+  sample.powered_ms = statement.column_int(0);
+  sample.boot_id = std::string(statement.column_text(1));
+  sample.boot_ms = statement.column_int(2);
+  if (!statement.column_is_null(3)) sample.wall_ms = statement.column_int(3);
+  return status;
+}
+
+std::int64_t powered_since(const Sample& sample, const Clock& clock) {
+  if (!sample.exists) return 0;
+  const std::int64_t boot_ms = clock.boot_ms();
+  if (sample.boot_id == clock.boot_id())
+    return sample.powered_ms + std::max<std::int64_t>(0, boot_ms - sample.boot_ms);
+  // Another boot: at least as long as this boot lasts, and the time between if both ends know it.
+  std::int64_t passed = boot_ms;
+  if (wall_known(sample.wall_ms) && wall_known(clock.wall_ms()))
+    passed = std::max(passed, clock.wall_ms() - sample.wall_ms);
+  return sample.powered_ms + passed;
+}
+
+bool sample_due(const Sample& sample, const Clock& clock) {
+  if (!sample.exists || sample.boot_id != clock.boot_id()) return true;
+  const std::int64_t boot_passed = clock.boot_ms() - sample.boot_ms;
+  if (boot_passed >= kTimeSampleIntervalMs) return true;
+  const std::int64_t wall = clock.wall_ms();
+  if (wall_known(wall) != wall_known(sample.wall_ms)) return true;
+  if (!wall_known(wall)) return false;
+  return std::llabs((wall - sample.wall_ms) - boot_passed) > kClockStepMs;
+}
+
+Status add_sample(sqlite3* db, const Clock& clock, bool force) {
+  Sample sample;
+  Status status = latest_sample(db, sample);
+  if (!status.ok() || (!force && !sample_due(sample, clock))) return status;
+  Statement add;
+  status = add.prepare(db, sql::kTimeAdd);
+  if (!status.ok()) return status;
+  const std::string boot_id = clock.boot_id();
+  add.bind(1, powered_since(sample, clock)).bind_text(2, boot_id).bind(3, clock.boot_ms());
+  if (wall_known(clock.wall_ms()))
+    add.bind(4, clock.wall_ms());
+  else
+    add.bind_null(4);
+  return add.run("holdfast_time");
+}
+
+}  // namespace
+
+Status powered_now(sqlite3* db, const Clock& clock, std::int64_t& powered_ms) {
+  Sample sample;
+  Status status = latest_sample(db, sample);
+  if (status.ok()) powered_ms = powered_since(sample, clock);
+  return status;
+}
+
+Status sample_time(sqlite3* db, const Clock& clock, bool force) {
+  if (in_transaction(db)) return add_sample(db, clock, force);
+  Sample sample;
+  Status status = latest_sample(db, sample);
+  if (!status.ok() || (!force && !sample_due(sample, clock))) return status;
+  Transaction transaction(db);
+  status = transaction.begin();
+  if (status.ok()) status = add_sample(db, clock, force);
+  return status.ok() ? transaction.commit() : status;
+}
+
+Status cutoff_seq(sqlite3* db, const Clock& clock, std::int64_t age_ms, std::int64_t& seq) {
+  std::int64_t now = 0;
+  Status status = powered_now(db, clock, now);
+  if (!status.ok()) return status;
+  Statement statement;
+  status = statement.prepare(db, sql::kTimeCutoff);
+  if (!status.ok()) return status;
+  statement.bind(1, now - age_ms);
+  if (statement.step(status, "holdfast_time")) seq = statement.column_int(0);
+  return status;
+}
+
+Status event_age(sqlite3* db, const Clock& clock, std::int64_t seq, std::int64_t created_at_ms,
+                 std::int64_t& age_ms) {
+  std::int64_t now = 0;
+  Status status = powered_now(db, clock, now);
+  if (!status.ok()) return status;
+  Statement before, after;
+  status = before.prepare(db, sql::kTimeBefore);
+  if (status.ok()) status = after.prepare(db, sql::kTimeAfter);
+  if (!status.ok()) return status;
+  age_ms = std::max<std::int64_t>(0, clock.wall_ms() - created_at_ms);
+  if (before.bind(1, seq).step(status, "holdfast_time"))
+    age_ms = std::min(age_ms, now - before.column_int(0));
+  if (status.ok() && after.bind(1, seq).step(status, "holdfast_time"))
+    age_ms = std::max(age_ms, now - after.column_int(0));
+  return status;
+}
+
+}  // namespace holdfast

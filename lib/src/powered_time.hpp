@@ -1,0 +1,30 @@
+// How long ago something was, without trusting the wall clock (G7): a running total of the time
+// this database's machine was powered, carried from boot to boot in holdfast_time. The time spent
+// switched off counts only when the wall clock was known at both ends.
+#pragma once
+
+#include "db.hpp"
+#include "holdfast/clock.hpp"
+
+namespace holdfast {
+
+constexpr std::int64_t kTimeSampleIntervalMs = 3'600'000;  // one sample an hour while active
+constexpr std::int64_t kClockStepMs = 2'000;               // a larger disagreement is a clock step
+
+// Powered time now; reads one row, writes nothing.
+Status powered_now(sqlite3* db, const Clock& clock, std::int64_t& powered_ms);
+
+// Adds a sample if one is due (first, after a boot, hourly, after a clock step) or `force`d.
+// In its own transaction, or in the open one.
+Status sample_time(sqlite3* db, const Clock& clock, bool force);
+
+// The newest seq that is certainly older than `age_ms`; 0 = none. The late side wins: an event
+// counts as emitted when the first sample after it was taken.
+Status cutoff_seq(sqlite3* db, const Clock& clock, std::int64_t age_ms, std::int64_t& seq);
+
+// Age of an event: its created_at against the wall clock, kept within what the samples around it
+// allow, so that a wrong clock is wrong by no more than the distance between two samples.
+Status event_age(sqlite3* db, const Clock& clock, std::int64_t seq, std::int64_t created_at_ms,
+                 std::int64_t& age_ms);
+
+}  // namespace holdfast

@@ -1,0 +1,493 @@
+// The second half of RelayCore: what goes into a batch, and what its answers change.
+
+#include <algorithm>
+
+#include "relay_core.hpp"
+
+namespace holdfast {
+
+namespace {
+
+constexpr std::int64_t kScanRowsMax = 2 * kMaxBatchEvents;  // rows looked at for one batch
+constexpr std::int64_t kLaterMinMs = 100;
+constexpr std::int64_t kNever = INT64_MAX;
+
+std::string named(const EventRecord& event) {
+  std::string text = "event " + event.id.text() + " (seq " + std::to_string(event.seq) + ", " +
+                     event.aggregate_type + "/" + event.aggregate_id;
+  if (!event.trace.empty()) text += ", trace " + event.trace;
+  return text + ")";
+}
+
+}  // namespace
+
+// --- exceptions
+// ------------------------------------------------------------------------------------
+
+RelayCore::Exception& RelayCore::put_exception(int lane, std::int64_t seq,
+                                               const std::string& aggregate,
+                                               ExceptionStatus status) {
+  Exception& exception = lanes_[lane].exceptions[seq];
+  exception.seq = seq;
+  exception.lane = lane;
+  exception.aggregate = aggregate;
+  set_status(lane, exception, status);
+  return exception;
+}
+
+void RelayCore::set_status(int lane, Exception& exception, ExceptionStatus status) {
+  exception.status = status;
+  auto& holding = lanes_[lane].holding;
+  if (status != ExceptionStatus::dead) {
+    holding[exception.aggregate].insert(exception.seq);
+  } else {
+    const auto group = holding.find(exception.aggregate);
+    if (group != holding.end()) {
+      group->second.erase(exception.seq);
+      if (group->second.empty()) holding.erase(group);
+    }
+  }
+  touch(lane, exception.seq);
+}
+
+void RelayCore::erase_exception(int lane, std::int64_t seq) {
+  const auto exception = lanes_[lane].exceptions.find(seq);
+  if (exception == lanes_[lane].exceptions.end()) return;
+  set_status(lane, exception->second, ExceptionStatus::dead);  // holds nothing any more
+  lanes_[lane].exceptions.erase(exception);
+}
+
+void RelayCore::touch(int lane, std::int64_t seq) {
+  touched_[lane].insert(seq);
+  lanes_[lane].due_stale = true;
+  dirty_ = true;
+}
+
+bool RelayCore::gone(int lane, std::int64_t seq) const {
+  const auto& gaps = lanes_[lane].gaps;
+  auto after = std::upper_bound(gaps.begin(), gaps.end(), seq,
+                                [](std::int64_t s, const OutboxGap& g) { return s < g.first_seq; });
+  while (after != gaps.begin()) {
+    --after;
+    if (after->last_seq >= seq) return true;
+    if (after->first_seq < seq - kMaxExceptionsPerDestination) break;
+  }
+  return false;
+}
+
+std::int64_t RelayCore::exceptions_total() const {
+  std::int64_t total = 0;
+  for (const Lane& lane : lanes_) total += static_cast<std::int64_t>(lane.exceptions.size());
+  return total;
+}
+
+// How many more events may be sent or set aside before the table of exceptions could overflow.
+std::int64_t RelayCore::room_for_exceptions() const {
+  std::int64_t in_flight = 0;
+  for (const InFlight& frame : in_flight_)
+    if (const auto* batch = std::get_if<wire::Batch>(&frame.message))
+      in_flight += static_cast<std::int64_t>(batch->events.size());
+  return kMaxExceptionsPerDestination - exceptions_total() - in_flight;
+}
+
+bool RelayCore::holds_back(const Lane& lane, const std::string& aggregate, std::int64_t seq,
+                           const std::set<std::int64_t>& included) const {
+  const auto group = lane.holding.find(aggregate);
+  if (group == lane.holding.end()) return false;
+  for (const std::int64_t earlier : group->second) {
+    if (earlier >= seq) return false;
+    if (included.count(earlier) == 0) return true;
+  }
+  return false;
+}
+
+std::vector<std::int64_t> RelayCore::due_exceptions(int lane, std::int64_t now) const {
+  std::vector<std::int64_t> due;
+  std::set<std::string> blocked;
+  for (const auto& [seq, exception] : lanes_[lane].exceptions) {
+    if (exception.status == ExceptionStatus::dead || blocked.count(exception.aggregate) != 0)
+      continue;
+    if (exception.in_flight || exception.next_attempt_ms > now)
+      blocked.insert(exception.aggregate);
+    else
+      due.push_back(seq);
+  }
+  return due;
+}
+
+std::int64_t RelayCore::next_due(int lane) {
+  Lane& mine = lanes_[lane];
+  if (!mine.due_stale) return mine.next_due;
+  mine.due_stale = false;
+  mine.next_due = kNever;
+  for (const auto& [aggregate, group] : mine.holding) {
+    const auto head = mine.exceptions.find(*group.begin());
+    if (head == mine.exceptions.end() || head->second.in_flight) continue;
+    mine.next_due = std::min(mine.next_due, head->second.next_attempt_ms);
+  }
+  return mine.next_due;
+}
+
+// --- what there is to do
+// -----------------------------------------------------------------------------
+
+bool RelayCore::reports_waiting(int lane) const {
+  if (config_.local) return false;
+  for (const auto& [seq, exception] : lanes_[lane].exceptions)
+    if (exception.status == ExceptionStatus::dead && !exception.reported) return true;
+  for (const OutboxGap& gap : lanes_[lane].gaps)
+    if (!gap.reported) return true;
+  return false;
+}
+
+Status RelayCore::work_pending(std::int64_t now, bool& pending) {
+  pending = !in_flight_.empty();
+  for (int lane = 0; lane < kLaneCount && !pending; ++lane) {
+    Lane& mine = lanes_[lane];
+    if (next_due(lane) <= now || reports_waiting(lane)) {
+      pending = true;
+      break;
+    }
+    if (mine.exhausted) continue;
+    std::int64_t seq = 0;
+    const Status status = delivery_.first_after(lane, mine.scanned, seq);
+    if (!status.ok()) return status;
+    if (seq == 0)
+      mine.exhausted = true;
+    else
+      pending = true;
+  }
+  return Status();
+}
+
+Status RelayCore::fill_window(std::int64_t now, std::vector<RelayAction>& actions, bool& again) {
+  while (static_cast<int>(in_flight_.size()) < config_.window) {
+    bool any = false;
+    for (int lane = kLaneCount - 1; lane >= 0 && !any; --lane) {  // urgent first
+      InFlight frame;
+      Status status = compose_retry(lane, now, frame, any);
+      if (status.ok() && !any) status = compose_fresh(lane, now, frame, any, again);
+      if (!status.ok()) return status;
+      if (any) dispatch(std::move(frame), actions);
+    }
+    if (!any) break;
+  }
+  return Status();
+}
+
+wire::Batch RelayCore::new_batch(int lane) const {
+  wire::Batch batch;
+  batch.stream = identity_.stream;
+  batch.session = session_id_;
+  batch.lane = static_cast<std::uint8_t>(lane);
+  batch.prev = lanes_[lane].sent;
+  batch.start = lanes_[lane].start;
+  for (const InFlight& frame : in_flight_)
+    if (const auto* other = std::get_if<wire::Batch>(&frame.message))
+      if (other->lane == lane) batch.start = false;  // that one begins the stream
+  return batch;
+}
+
+Status RelayCore::compose_retry(int lane, std::int64_t now, InFlight& frame, bool& any) {
+  any = false;
+  if (next_due(lane) > now || lanes_[lane].start) return Status();
+  for (const InFlight& other : in_flight_)
+    if (const auto* batch = std::get_if<wire::Batch>(&other.message))
+      if (batch->lane == lane && batch->retry) return Status();  // one at a time keeps the order
+  wire::Batch batch = new_batch(lane);
+  batch.retry = true;
+  std::size_t bytes = 0;
+  for (const std::int64_t seq : due_exceptions(lane, now)) {
+    if (seq > lanes_[lane].cursor.acked_seq) break;  // above the gateway's mark: goes as fresh
+    bool found = false;
+    EventRecord event;
+    Status bad;
+    const Status status = delivery_.read_one(seq, found, event, bad);
+    if (!status.ok()) return status;
+    Exception& exception = lanes_[lane].exceptions[seq];
+    if (!found || !bad.ok()) {
+      exception.last_error = found ? bad.text() : "the event's row is missing";
+      exception.reported = false;
+      set_status(lane, exception, ExceptionStatus::dead);
+      continue;
+    }
+    const std::size_t size = wire::event_bytes(event);
+    if (!batch.events.empty() &&
+        (bytes + size > config_.batch_bytes_max ||
+         static_cast<int>(batch.events.size()) >= config_.batch_events_max))
+      break;
+    bytes += size;
+    exception.in_flight = true;
+    frame.aggregates.push_back(exception.aggregate);
+    batch.events.push_back(std::move(event));
+  }
+  lanes_[lane].due_stale = true;
+  if (batch.events.empty()) return Status();
+  any = true;
+  frame.message = std::move(batch);
+  add_reports(lane, frame);
+  return Status();
+}
+
+// Decides about one row of the log: false ends the batch before it.
+bool RelayCore::take_row(int lane, std::int64_t now, EventRecord&& event, const Status& bad,
+                         InFlight& frame, std::size_t& bytes, std::set<std::int64_t>& included) {
+  Lane& mine = lanes_[lane];
+  auto& batch = std::get<wire::Batch>(frame.message);
+  const std::int64_t seq = event.seq;
+  const auto known = mine.exceptions.find(seq);
+  const bool due = known != mine.exceptions.end() &&
+                   known->second.status != ExceptionStatus::dead && !known->second.in_flight &&
+                   known->second.next_attempt_ms <= now;
+  if (gone(lane, seq) || (known != mine.exceptions.end() && !due)) {
+    mine.scanned = seq;
+    return true;
+  }
+  const bool room = room_for_exceptions() > static_cast<std::int64_t>(batch.events.size());
+  if (!room && !due) {
+    note_trouble(Status::error(Code::full,
+                               "%d events wait for a retry or a person; the cursor "
+                               "stops: see `holdfast ls --status retry,held,dead`",
+                               kMaxExceptionsPerDestination));
+    return false;
+  }
+  if (!bad.ok()) {
+    Exception& dead = put_exception(lane, seq, aggregate_key(event), ExceptionStatus::dead);
+    dead.last_error = bad.text();
+    say(LogLevel::error, named(event) + " is damaged and goes dead: " + bad.text());
+    mine.scanned = seq;
+    return true;
+  }
+  const std::string aggregate = aggregate_key(event);
+  if (holds_back(mine, aggregate, seq, included)) {
+    if (known == mine.exceptions.end()) put_exception(lane, seq, aggregate, ExceptionStatus::held);
+    mine.scanned = seq;
+    return true;
+  }
+  const std::size_t size = wire::event_bytes(event);
+  if (!batch.events.empty() && (bytes + size > config_.batch_bytes_max ||
+                                static_cast<int>(batch.events.size()) >= config_.batch_events_max))
+    return false;
+  bytes += size;
+  if (known != mine.exceptions.end()) {
+    known->second.in_flight = true;
+    mine.due_stale = true;
+    included.insert(seq);
+  }
+  mine.scanned = seq;
+  frame.aggregates.push_back(aggregate);
+  batch.events.push_back(std::move(event));
+  return true;
+}
+
+Status RelayCore::compose_fresh(int lane, std::int64_t now, InFlight& frame, bool& any,
+                                bool& again) {
+  Lane& mine = lanes_[lane];
+  any = false;
+  // An exception above the gateway's mark that is due now was passed by: go back to it.
+  if (next_due(lane) <= now) {
+    for (const std::int64_t seq : due_exceptions(lane, now)) {
+      if (seq <= mine.sent.seq || seq > mine.scanned) continue;
+      mine.scanned = mine.sent.seq;
+      mine.exhausted = false;
+      break;
+    }
+  }
+  frame.message = new_batch(lane);
+  auto& batch = std::get<wire::Batch>(frame.message);
+  if (!mine.exhausted) {
+    std::size_t bytes = 0;
+    std::int64_t rows = 0;
+    bool stopped = false;
+    std::set<std::int64_t> included;
+    const Status status = delivery_.read(
+        lane, mine.scanned, kScanRowsMax, [&](EventRecord&& event, const Status& bad) {
+          ++rows;
+          stopped = !take_row(lane, now, std::move(event), bad, frame, bytes, included);
+          return !stopped;
+        });
+    if (!status.ok()) return status;
+    if (!stopped && rows < kScanRowsMax) mine.exhausted = true;
+    if (!stopped && rows == kScanRowsMax && batch.events.empty()) again = true;
+  }
+  add_skipped(lane, batch);
+  add_reports(lane, frame);
+  any = !batch.events.empty() || !batch.reports.empty();
+  return Status();
+}
+
+// Everything between the last event and this batch's last one that was passed by: the gateway
+// remembers them as gaps, so that its mark does not swallow them when they come later.
+void RelayCore::add_skipped(int lane, wire::Batch& batch) const {
+  const auto& exceptions = lanes_[lane].exceptions;
+  const std::int64_t last = batch.events.empty() ? batch.prev.seq : batch.events.back().seq;
+  // The frame that begins a stream tells of everything open below it, too.
+  auto it = batch.start ? exceptions.begin() : exceptions.upper_bound(batch.prev.seq);
+  std::size_t next_event = 0;
+  for (; it != exceptions.end() && it->first <= last; ++it) {
+    while (next_event < batch.events.size() && batch.events[next_event].seq < it->first)
+      ++next_event;
+    if (next_event < batch.events.size() && batch.events[next_event].seq == it->first) continue;
+    if (batch.skipped.size() < wire::kMaxSkippedPerBatch) batch.skipped.push_back(it->first);
+  }
+}
+
+void RelayCore::add_reports(int lane, InFlight& frame) {
+  if (config_.local) return;
+  auto& batch = std::get<wire::Batch>(frame.message);
+  for (const auto& [seq, exception] : lanes_[lane].exceptions) {
+    if (batch.reports.size() >= wire::kMaxReportsPerBatch) return;
+    if (exception.status != ExceptionStatus::dead || exception.reported) continue;
+    batch.reports.push_back({seq, seq, 1, wire::GapReason::dead, exception.last_error});
+    frame.dead_reports.push_back(seq);
+  }
+  for (const OutboxGap& gap : lanes_[lane].gaps) {
+    if (batch.reports.size() >= wire::kMaxReportsPerBatch) return;
+    if (gap.reported) continue;
+    wire::GapReason reason = wire::GapReason::lost;
+    for (int r = 0; r <= static_cast<int>(wire::GapReason::lost); ++r)
+      if (gap.reason == wire::reason_name(static_cast<wire::GapReason>(r)))
+        reason = static_cast<wire::GapReason>(r);
+    batch.reports.push_back({gap.first_seq, gap.last_seq, gap.count, reason, gap.detail});
+    frame.reports.push_back(gap);
+  }
+}
+
+void RelayCore::dispatch(InFlight&& frame, std::vector<RelayAction>& actions) {
+  frame.token = next_token_++;
+  if (auto* batch = std::get_if<wire::Batch>(&frame.message)) {
+    batch->frame_no = next_frame_++;
+    if (!batch->retry && !batch->events.empty()) {
+      const EventRecord& last = batch->events.back();
+      lanes_[batch->lane].sent = {last.seq, last.id};
+    }
+  }
+  in_flight_.push_back(std::move(frame));
+  actions.push_back({RelayAction::Kind::send, in_flight_.back().token, &in_flight_.back().message});
+}
+
+// --- answers
+// -------------------------------------------------------------------------------------------
+
+Status RelayCore::on_ack(std::int64_t now, const wire::Ack& ack, InFlight& frame) {
+  const auto& batch = std::get<wire::Batch>(frame.message);
+  if (ack.session != session_id_ || ack.frame_no != batch.frame_no || ack.lane != batch.lane ||
+      ack.outcomes.size() != batch.events.size()) {
+    note_trouble(Status::error(Code::refused,
+                               "the gateway acknowledged something else than was "
+                               "sent; nothing was marked"));
+    reset_session();
+    back_off(now, 0);
+    return Status();
+  }
+  frame.answered = true;
+  frame.outcomes = ack.outcomes;
+  apply_answered(now);
+  failures_ = 0;
+  refusals_ = 0;
+  state_.last_error = Status();
+  if (!link_noted_) return Status();
+  link_noted_ = false;
+  const Status written = delivery_.record_link(0, "", 0);
+  if (!written.ok()) say(LogLevel::debug, written.text());
+  return Status();
+}
+
+// Answers may overtake each other; the cursor moves in the order of sending.
+void RelayCore::apply_answered(std::int64_t now) {
+  bool waits[kLaneCount] = {false, false};
+  for (auto frame = in_flight_.begin(); frame != in_flight_.end();) {
+    const auto& batch = std::get<wire::Batch>(frame->message);
+    if (frame->answered && (batch.retry || !waits[batch.lane])) {
+      apply(now, *frame);
+      frame = in_flight_.erase(frame);
+      continue;
+    }
+    if (!batch.retry) waits[batch.lane] = true;
+    ++frame;
+  }
+}
+
+void RelayCore::apply(std::int64_t now, InFlight& frame) {
+  auto& batch = std::get<wire::Batch>(frame.message);
+  Lane& lane = lanes_[batch.lane];
+  for (std::size_t i = 0; i < batch.events.size(); ++i)
+    apply_outcome(now, batch.lane, batch.events[i], frame.aggregates[i], frame.outcomes[i],
+                  batch.retry);
+  if (!batch.retry && !batch.events.empty()) {
+    lane.cursor.acked_seq = batch.events.back().seq;
+    lane.cursor.acked_id = batch.events.back().id;
+    lane.due_stale = true;
+  }
+  if (batch.start) lane.start = false;
+  for (const std::int64_t seq : frame.dead_reports) {
+    const auto exception = lane.exceptions.find(seq);
+    if (exception == lane.exceptions.end() || exception->second.status != ExceptionStatus::dead)
+      continue;
+    exception->second.reported = true;
+    touch(batch.lane, seq);
+  }
+  for (const OutboxGap& reported : frame.reports) {
+    for (OutboxGap& gap : lane.gaps)
+      if (gap.first_seq == reported.first_seq) gap.reported = true;
+    changes_.reported.push_back(reported);
+  }
+  dirty_ = true;
+}
+
+void RelayCore::apply_outcome(std::int64_t now, int lane, const EventRecord& event,
+                              const std::string& aggregate, const Outcome& outcome, bool) {
+  using Kind = Outcome::Kind;
+  if (outcome.kind == Kind::stored || outcome.kind == Kind::duplicate) {
+    erase_exception(lane, event.seq);
+    ++state_.sent_events;
+    ++changes_.sent;
+    if (outcome.kind == Kind::duplicate) {
+      ++state_.duplicate_events;
+      ++changes_.duplicates;
+    }
+    return;
+  }
+  Exception& exception = put_exception(lane, event.seq, aggregate, ExceptionStatus::retry);
+  exception.in_flight = false;
+  exception.reported = false;
+  exception.last_error = outcome.reason.substr(0, kMaxReasonBytes);
+  bool dead = false;
+  switch (outcome.kind) {
+    case Kind::later:
+      ++changes_.retries;
+      exception.next_attempt_ms =
+          now + std::min(std::max(outcome.later_ms, kLaterMinMs), config_.retry_delay_max_ms);
+      break;
+    case Kind::held:
+      set_status(lane, exception, ExceptionStatus::held);
+      // Nothing here holds it, yet the gateway does: not in a tight loop.
+      exception.next_attempt_ms =
+          holds_back(lanes_[lane], aggregate, event.seq, {}) ? 0 : now + config_.retry_delay_min_ms;
+      break;
+    case Kind::rejected: {
+      ++changes_.rejected;
+      ++exception.attempts;
+      const int doublings = std::min(exception.attempts - 1, 20);
+      const std::int64_t ceiling =
+          std::min(config_.retry_delay_max_ms, config_.retry_delay_min_ms << doublings);
+      exception.next_attempt_ms = now + jitter(ceiling);
+      dead = exception.attempts >= config_.dead_after;
+      break;
+    }
+    default:  // invalid
+      ++changes_.rejected;
+      ++exception.attempts;
+      dead = true;
+  }
+  if (dead) {
+    set_status(lane, exception, ExceptionStatus::dead);
+    say(LogLevel::error, named(event) + " is dead after " + std::to_string(exception.attempts) +
+                             " rejection(s): " + exception.last_error);
+  } else if (outcome.kind == Kind::rejected) {
+    say(LogLevel::warning, named(event) + " was rejected: " + exception.last_error);
+  }
+  touch(lane, event.seq);
+}
+
+}  // namespace holdfast
