@@ -37,7 +37,7 @@ class HelpFormatter : public CLI::Formatter {
   }
   // Only what we say ourselves: CLI11 would add which options exclude which.
   std::string make_option_opts(const CLI::Option* option) const override {
-    const std::string text = option->get_option_text();
+    const std::string& text = option->get_option_text();
     return text.empty() || text.front() == '[' ? text : " " + text;
   }
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {

@@ -65,20 +65,18 @@ std::string duration_text(std::int64_t ms) {
 
 CLI::Option* add_duration(CLI::App& command, const std::string& name, std::int64_t& ms,
                           const std::string& description, bool or_never) {
-  CLI::Option* option = command.add_option_function<std::string>(
-      name,
-      [&ms, name, or_never](const std::string& text) {
-        if (or_never && text == "never") {
-          ms = -1;
-        } else if (!parse_duration(text, ms)) {
-          throw CLI::ValidationError(name,
-                                     "\"" + text +
-                                         "\" is not a duration; write it as 250ms, 10s, 5min, "
-                                         "2h or 7d" +
-                                         (or_never ? ", or never" : ""));
-        }
-      },
-      description);
+  const CLI::callback_t take = [&ms, name, or_never](const CLI::results_t& given) {
+    const std::string& text = given.back();
+    if (or_never && text == "never") {
+      ms = -1;
+    } else if (!parse_duration(text, ms)) {
+      throw CLI::ValidationError(
+          name, "\"" + text + "\" is not a duration; write it as 250ms, 10s, 5min, 2h or 7d" +
+                    (or_never ? ", or never" : ""));
+    }
+    return true;
+  };
+  CLI::Option* option = command.add_option(name, take, description);
   // Written by hand: a default that CLI11 knows of would be parsed back.
   option->option_text("DURATION [" + duration_text(ms) + "]");
   return option;

@@ -360,8 +360,9 @@ bool parse_lane(std::string_view text, int& lane) {
 }
 
 bool parse_integer(std::string_view text, std::int64_t& value) {
-  const char* const end = text.data() + text.size();
-  const std::from_chars_result result = std::from_chars(text.data(), end, value);
+  const char* const start = text.data();  // NOLINT: it is used with its end
+  const char* const end = start + text.size();
+  const std::from_chars_result result = std::from_chars(start, end, value);
   return result.ec == std::errc() && result.ptr == end;
 }
 
