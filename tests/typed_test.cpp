@@ -160,12 +160,15 @@ struct Empty {
   void serialize(Archive&) {}
 };
 
+void require_ok(const Status& status) {
+  CAPTURE(std::string(status.text()));
+  REQUIRE(status.ok());
+}
+
 template <typename T>
 std::string encoded(const T& value, Encoding encoding) {
   std::string payload;
-  const Status status = encode(value, encoding, payload);
-  CAPTURE(std::string(status.text()));
-  REQUIRE(status.ok());
+  require_ok(encode(value, encoding, payload));
   return payload;
 }
 
@@ -307,11 +310,10 @@ TEST_CASE("a typed event is in the log exactly if its transaction commits (G1)")
     Db db;
     SchemaFacts before;
     Outbox outbox;
-    REQUIRE(Db::open(folder / "app.db", OpenMode::create, 5'000, db).ok());
-    const Status migrated = migrate_schema(db, "press-7", before);
-    CAPTURE(std::string(migrated.text()));
-    REQUIRE(migrated.ok());
-    REQUIRE(Outbox::attach(db.handle(), OutboxOptions(), outbox).ok());
+    require_ok(Db::open(folder / "app.db", OpenMode::create, 5'000, db));
+    require_ok(db.exec("PRAGMA journal_mode=WAL", "test"));
+    require_ok(migrate_schema(db, "press-7", before));
+    require_ok(Outbox::attach(db.handle(), OutboxOptions(), outbox));
     const auto emit = [&outbox](double value, Emitted* emitted) {
       return emit_typed(outbox, "sensor.reading.v1", "sensor", "boiler-1", Sample{7, value, true},
                         Encoding::json, emitted);

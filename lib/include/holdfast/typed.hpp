@@ -24,7 +24,8 @@
 //
 // json: the members of the struct are the members of one object, in compact UTF-8. Unknown members
 // are skipped, missing ones are an error, numbers must fit their type. Not finite numbers and text
-// that is not UTF-8 cannot be encoded.
+// that is not UTF-8 cannot be encoded. As cereal has it, a std::vector is an array, a std::array an
+// object with the members value0, value1, …, and a std::map an array of {"key":…,"value":…}.
 // portable_binary: the bytes of cereal::PortableBinaryOutputArchive, little-endian. Names are not
 // in it, so the struct is frozen: give a changed one a new event_type.
 #pragma once
