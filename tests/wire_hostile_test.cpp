@@ -111,7 +111,9 @@ std::string mutate(const std::vector<std::string>& samples, std::mt19937_64& ran
       case 6: {
         const std::string& other = samples[random() % samples.size()];
         const std::size_t from = random() % other.size();
-        frame.replace(at, random() % 60, other, from, random() % 60);
+        const std::size_t removed = random() % 60;
+        const std::size_t inserted = random() % 60;
+        frame.replace(at, removed, other, from, inserted);
         break;
       }
       default:
