@@ -63,10 +63,15 @@ set(HOLDFAST_NNG_WRAPPED
   setsockopt # keepalive and user timeout, which NNG 1.x cannot set
   nni_aio_begin nng_stream_recv nng_stream_send) # a close that never ends (NNG #1543)
 if(HOLDFAST_NNG_VERSION VERSION_LESS 1.6)
-  list(APPEND HOLDFAST_NNG_WRAPPED nni_plat_errno) # EPIPE in a handshake kills the listener (NNG #1518)
+  list(APPEND HOLDFAST_NNG_WRAPPED
+       nni_plat_errno # EPIPE in a handshake kills the listener (NNG #1518)
+       nni_clock nni_plat_cv_init) # timeouts follow the wall clock (NNG #1526)
 endif()
 if(HOLDFAST_NNG_VERSION VERSION_LESS 1.7)
   list(APPEND HOLDFAST_NNG_WRAPPED nni_plat_ncpu) # the only handle on the number of threads
+endif()
+if(HOLDFAST_NNG_VERSION VERSION_LESS 1.10)
+  list(APPEND HOLDFAST_NNG_WRAPPED nni_sleep_aio) # reconnects without waiting
 endif()
 function(holdfast_nng_link_flags out)
   set(flags)

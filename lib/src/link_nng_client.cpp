@@ -301,12 +301,8 @@ int Client::open_slots(Session& session) {
 
 int Client::open_session(Session& session) {
   int error = nng_req0_open(&session.socket);
-  if (error == 0) error = link::set_socket_options(session.socket);
   if (error == 0) {
     error = nng_socket_set_ms(session.socket, NNG_OPT_REQ_RESENDTIME, NNG_DURATION_INFINITE);
-  }
-  if (error == 0) {
-    error = nng_socket_set_ms(session.socket, NNG_OPT_RECONNMINT, kNngReconnectMs);
   }
   for (const nng_pipe_ev event :
        {NNG_PIPE_EV_ADD_PRE, NNG_PIPE_EV_ADD_POST, NNG_PIPE_EV_REM_POST}) {
@@ -314,6 +310,8 @@ int Client::open_session(Session& session) {
   }
   if (error == 0) error = open_slots(session);
   if (error == 0) error = nng_dialer_create(&session.dialer, session.socket, url_.text.c_str());
+  if (error == 0) error = link::set_options(session.dialer);
+  if (error == 0) error = nng_dialer_set_ms(session.dialer, NNG_OPT_RECONNMINT, kNngReconnectMs);
   return error;
 }
 

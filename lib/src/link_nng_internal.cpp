@@ -41,12 +41,31 @@ std::string_view frame_of(nng_msg* message) {
   return {static_cast<const char*>(nng_msg_body(message)), nng_msg_len(message)};
 }
 
-int set_socket_options(nng_socket socket) {
-  constexpr std::size_t kReceiveBytesMax = wire::kMaxFrameBytes + kHeaderBytesMax;
-  int error = nng_socket_set_size(socket, NNG_OPT_RECVMAXSZ, kReceiveBytesMax);
-  if (error == 0) error = nng_socket_set_bool(socket, NNG_OPT_TCP_NODELAY, true);
-  // Also what sets the times of keepalive and TCP_USER_TIMEOUT: see nng_compat.cpp.
-  if (error == 0) error = nng_socket_set_bool(socket, NNG_OPT_TCP_KEEPALIVE, true);
+namespace {
+
+constexpr std::size_t kReceiveBytesMax = wire::kMaxFrameBytes + kHeaderBytesMax;
+
+// Not all transports know all options.
+int unless_unknown(int error) { return error == NNG_ENOTSUP ? 0 : error; }
+
+}  // namespace
+
+// Keepalive is also what sets its times and TCP_USER_TIMEOUT: see nng_compat.cpp.
+int set_options(nng_dialer dialer) {
+  int error = unless_unknown(nng_dialer_set_size(dialer, NNG_OPT_RECVMAXSZ, kReceiveBytesMax));
+  if (error == 0) error = unless_unknown(nng_dialer_set_bool(dialer, NNG_OPT_TCP_NODELAY, true));
+  if (error == 0) error = unless_unknown(nng_dialer_set_bool(dialer, NNG_OPT_TCP_KEEPALIVE, true));
+  return error;
+}
+
+int set_options(nng_listener listener) {
+  int error = unless_unknown(nng_listener_set_size(listener, NNG_OPT_RECVMAXSZ, kReceiveBytesMax));
+  if (error == 0) {
+    error = unless_unknown(nng_listener_set_bool(listener, NNG_OPT_TCP_NODELAY, true));
+  }
+  if (error == 0) {
+    error = unless_unknown(nng_listener_set_bool(listener, NNG_OPT_TCP_KEEPALIVE, true));
+  }
   return error;
 }
 

@@ -35,7 +35,8 @@ nng_msg* make_message(std::string_view frame);
 std::string_view frame_of(nng_msg* message);
 
 // Options that clients and servers have in common. 0 or an NNG error.
-int set_socket_options(nng_socket socket);
+int set_options(nng_dialer dialer);
+int set_options(nng_listener listener);
 
 // What went wrong on the way to or at `url`.
 Status link_status(int nng_error, const LinkUrl& url);

@@ -60,7 +60,8 @@ struct Slot {
 struct Listener {
   nng_listener id = NNG_LISTENER_INITIALIZER;
   bool open = false;
-  LinkUrl url;  // with the real port
+  LinkUrl url;       // with the real port
+  std::string file;  // ipc: which file our socket is
 };
 
 class Server {
@@ -113,7 +114,6 @@ class Server {
 
 int Server::open_socket(int contexts) {
   int error = nng_rep0_open(&socket_);
-  if (error == 0) error = link::set_socket_options(socket_);
   for (const nng_pipe_ev event : {NNG_PIPE_EV_ADD_PRE, NNG_PIPE_EV_REM_POST}) {
     if (error == 0) error = nng_pipe_notify(socket_, event, pipe_callback, this);
   }
@@ -168,6 +168,13 @@ Server::~Server() {
 
 // -- listeners ------------------------------------------------------------------------------------
 
+// Which file lies at the path of a local socket, "" if none.
+std::string socket_file(const LinkUrl& url) {
+  struct stat info {};
+  if (url.scheme != LinkUrl::Scheme::ipc || lstat(url.path.c_str(), &info) != 0) return {};
+  return std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
+}
+
 // NNG removes the file of a dead process's socket before it listens. It must not get to see any
 // other kind of file, for it would remove that, too.
 Status check_socket_file(const LinkUrl& url) {
@@ -181,12 +188,14 @@ Status Server::start(Listener& listener) {
   if (Status status = check_socket_file(listener.url); !status.ok()) return status;
   int error = nng_listener_create(&listener.id, socket_, listener.url.text.c_str());
   if (error != 0) return link_status(error, listener.url);
-  error = nng_listener_start(listener.id, 0);
+  error = link::set_options(listener.id);
+  if (error == 0) error = nng_listener_start(listener.id, 0);
   if (error != 0) {
     nng_listener_close(listener.id);
     return link_status(error, listener.url);
   }
   listener.open = true;
+  listener.file = socket_file(listener.url);
   int port = 0;
   if (listener.url.scheme == LinkUrl::Scheme::tcp && listener.url.port == 0 &&
       nng_listener_get_int(listener.id, NNG_OPT_TCP_BOUND_PORT, &port) == 0) {
@@ -268,6 +277,12 @@ bool Server::accepts(const Listener& listener) {
 
 Status Server::restart(Listener& listener) {
   if (listener.open) {
+    // To close a listener is also to remove the file at its path, whoever made it.
+    const std::string file = socket_file(listener.url);
+    if (!file.empty() && file != listener.file) {
+      return Status::error(Code::exists, "%s: another file has taken the place of our socket",
+                           listener.url.text.c_str());
+    }
     {
       const Lock lock(mutex_);
       accepted_.erase(nng_listener_id(listener.id));

@@ -37,6 +37,46 @@ int __wrap_nni_plat_errno(int error) {
 }
 #endif
 
+// -- NNG < 1.6: every timeout follows the wall clock (upstream issue 1526) ------------------------
+//
+// A slip in its configuration makes NNG measure time with CLOCK_REALTIME. When the clock of a board
+// is set back, from a wrong date in the future, say, no timeout comes for as long as it was set
+// back (G7). Here the same is done with CLOCK_MONOTONIC, as later versions do.
+#if HOLDFAST_NNG_OLDER_THAN(1, 6)
+struct nni_plat_cv;
+struct nni_plat_mtx;
+extern pthread_condattr_t nni_cvattr;  // what NNG makes all its condition variables with
+std::uint64_t __wrap_nni_clock(void);
+void __real_nni_plat_cv_init(nni_plat_cv* condition, nni_plat_mtx* mutex);
+void __wrap_nni_plat_cv_init(nni_plat_cv* condition, nni_plat_mtx* mutex);
+
+std::uint64_t __wrap_nni_clock(void) {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000 +
+         static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
+}
+
+void __wrap_nni_plat_cv_init(nni_plat_cv* condition, nni_plat_mtx* mutex) {
+  pthread_condattr_setclock(&nni_cvattr, CLOCK_MONOTONIC);
+  __real_nni_plat_cv_init(condition, mutex);
+}
+#endif
+
+// -- NNG < 1.10: a lost connection is dialled again at once, every other time ---------------------
+//
+// The random wait before NNG reconnects is negative for one half of all random numbers, and a
+// negative wait is none. (1.10 was seen to be right; which version was the first is not known.)
+#if HOLDFAST_NNG_OLDER_THAN(1, 10)
+void __real_nni_sleep_aio(nng_duration ms, nng_aio* aio);
+void __wrap_nni_sleep_aio(nng_duration ms, nng_aio* aio);
+
+void __wrap_nni_sleep_aio(nng_duration ms, nng_aio* aio) {
+  if (ms == INT32_MIN) ms = INT32_MAX;
+  __real_nni_sleep_aio(ms < 0 ? -ms : ms, aio);
+}
+#endif
+
 // -- NNG < 1.7: threads are started by the number of cores ----------------------------------------
 //
 // Two threads per core for callbacks and one per core for timers, which a small board pays for with
