@@ -89,21 +89,6 @@ void print_states(Output& out, const std::vector<EventView>& views) {
   }
 }
 
-// A log may hold an id twice (a producer's retry): then the newest is shown, and the others named.
-std::vector<EventView> of_newest(const Where& where, const std::vector<EventView>& views) {
-  std::vector<EventView> out;
-  std::int64_t told = 0;
-  for (const EventView& view : views) {
-    if (view.event.seq == views.front().event.seq) {
-      out.push_back(view);
-    } else if (view.event.seq != told) {
-      told = view.event.seq;
-      note(where, "the same id is also at seq " + std::to_string(view.event.seq));
-    }
-  }
-  return out;
-}
-
 int run_show(const Options& options) {
   const auto [path, name_text] = options.db.path_and_name();
   const Where where{"show", path};
@@ -117,7 +102,6 @@ int run_show(const Options& options) {
   Status status = Store::open(path, Access::read_only, {}, store);
   if (status.ok()) status = find_event(store, name, views);
   if (!status.ok()) return fail(where, status);
-  views = of_newest(where, views);
 
   Output out;
   if (options.json) {

@@ -10,6 +10,7 @@ using namespace holdfast::test;
 
 namespace {
 
+constexpr const char* kTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 constexpr const char* kId = "0190a6e8-2d4e-7c3a-9d5e-0f1a2b3c4d5e";
 
 Json only_event(const Database& db) {
@@ -72,7 +73,7 @@ TEST_CASE("emit takes every field") {
                                     "--content-type",
                                     "text/plain",
                                     "--trace",
-                                    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+                                    kTrace,
                                     "--headers",
                                     R"({"k": [1, 2.50]})",
                                     "--aggregate-version",
@@ -91,7 +92,7 @@ TEST_CASE("emit takes every field") {
   CHECK(event.at("aggregate_type") == "tank");
   CHECK(event.at("aggregate_id") == "a/b");
   CHECK(event.at("content_type") == "text/plain");
-  CHECK(event.at("trace") == "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  CHECK(event.at("trace") == kTrace);
   CHECK(event.at("headers").at("k") == Json::array({1, 2.5}));
   CHECK(event.at("aggregate_version") == -3);
   CHECK(event.at("lane") == 1);
@@ -229,7 +230,7 @@ TEST_CASE("NDJSON: each line is an event, in order, with its fields") {
 
 TEST_CASE("NDJSON: what ls --json prints can be emitted into another database") {
   const Database from;
-  from.emit("sensor/1", "one", {"--trace", "t-1", "--headers", "{\"a\":{\"b\":[]}}"});
+  from.emit("sensor/1", "one", {"--trace", kTrace, "--headers", "{\"a\":{\"b\":[]}}"});
   from.emit("sensor/2", std::string("\xc3\xa9\x1b[31m"), {"--lane", "urgent"});
   from.sql(
       "INSERT INTO outbox_event(event_type,aggregate_type,aggregate_id,payload)"

@@ -250,7 +250,7 @@ TEST_CASE("show of what is not there is status 3") {
   }
 }
 
-TEST_CASE("show of an id that was emitted twice shows the newest and names the other") {
+TEST_CASE("show of an id that was emitted twice shows the newest") {
   const Database db;
   const char* id = "0190a6e8-2d4e-7c3a-9d5e-0f1a2b3c4d5e";
   db.emit("a/1", "first", {"--id", id});
@@ -258,7 +258,6 @@ TEST_CASE("show of an id that was emitted twice shows the newest and names the o
   const RunResult result = command({"show", db.path(), id, "--json"});
   CHECK(json_lines(result.out).at(0).at("payload") == "second");
   CHECK(json_lines(result.out).size() == 1);
-  CHECK(result.err.find("seq 1") != std::string::npos);
 }
 
 TEST_CASE("stats counts what is there") {

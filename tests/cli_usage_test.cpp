@@ -145,7 +145,8 @@ TEST_CASE("HOLDFAST_DB is the database where none is given") {
   db.emit();
   SpawnOptions options;
   options.env["HOLDFAST_DB"] = db.path();
-  CHECK(command({"ls"}, options).out == command({"ls", db.path()}).out);
+  CHECK(command({"ls", "--json"}, options).out == command({"ls", db.path(), "--json"}).out);
+  CHECK(lines_of(command({"ls"}, options).out).size() == 2);
   CHECK(command({"show", "1", "--json"}, options).out ==
         command({"show", db.path(), "1", "--json"}).out);
   CHECK(json_lines(command({"show", db.path(), "1", "--json"}).out).at(0).at("seq") == 1);
