@@ -273,7 +273,7 @@ Status Db::open(const std::string& path, OpenMode mode, int busy_timeout_ms, Db&
     return status;
   }
   for (const char* sql : {"PRAGMA wal_autocheckpoint=0", "PRAGMA synchronous=FULL",
-                          "PRAGMA trusted_schema=OFF", "PRAGMA cache_size=-1024"}) {
+                          "PRAGMA cache_size=-1024"}) {
     status = db.exec(sql, path.c_str());
     if (!status.ok()) return status;
   }
@@ -290,6 +290,26 @@ Status Db::relax_synchronous() { return exec("PRAGMA synchronous=NORMAL", path_.
 
 Status Db::exec(const char* sql, const char* what) {
   return sqlite_status(db_, sqlite3_exec(db_, sql, nullptr, nullptr, nullptr), what);
+}
+
+Status Db::set_page_size(int bytes) {
+  return exec(("PRAGMA page_size=" + std::to_string(bytes)).c_str(), path_.c_str());
+}
+
+Status Db::exec_one(const std::string& sql, const char* what) {
+  sqlite3_stmt* statement = nullptr;
+  const char* tail = nullptr;
+  int rc = sqlite3_prepare_v2(db_, sql.c_str(), -1, &statement, &tail);
+  if (rc != SQLITE_OK)
+    return Status::native_error(Code::invalid, sqlite3_extended_errcode(db_), "%s: %s", what,
+                                sqlite3_errmsg(db_));
+  Status status;
+  if (tail != nullptr && *tail != 0)
+    status = Status::error(Code::invalid, "%s: the expressions make more than one statement", what);
+  else if (sqlite3_step(statement) != SQLITE_DONE)
+    status = sqlite_status(db_, sqlite3_errcode(db_), what);
+  sqlite3_finalize(statement);
+  return status;
 }
 
 Status Db::query_int(const char* sql, std::int64_t& value, const char* what) {
@@ -430,6 +450,35 @@ Status read_durability(sqlite3* db, DurabilityFacts& facts) {
       ++facts.attached_files;
   }
   return status;
+}
+
+Status check_durability(sqlite3* db, const std::string& path, bool relaxed) {
+  DurabilityFacts facts;
+  Status status = read_durability(db, facts);
+  if (!status.ok()) return status;
+  if (facts.attached_files > 0)
+    return Status::error(Code::misuse,
+                         "%s: the connection has %d attached database file(s), and one COMMIT over "
+                         "several files is not atomic in WAL mode; use a connection of its own",
+                         path.c_str(), facts.attached_files);
+  if (facts.locking_mode != "normal")
+    return Status::error(Code::misuse,
+                         "%s: locking_mode is %s, so no relay could read; run PRAGMA "
+                         "locking_mode=NORMAL",
+                         path.c_str(), facts.locking_mode.c_str());
+  if (relaxed) return Status();
+  if (facts.journal_mode != "wal")
+    return Status::error(Code::not_durable,
+                         "%s: journal_mode is %s, which can lose the last commit; run PRAGMA "
+                         "journal_mode=WAL",
+                         path.c_str(), facts.journal_mode.c_str());
+  constexpr std::int64_t kSynchronousFull = 2;
+  if (facts.synchronous < kSynchronousFull)
+    return Status::error(Code::not_durable,
+                         "%s: synchronous is %s on this connection, which loses commits at a power "
+                         "cut; run PRAGMA synchronous=FULL",
+                         path.c_str(), facts.synchronous == 1 ? "NORMAL" : "OFF");
+  return Status();
 }
 
 Status configure_purge_connection(sqlite3* db) {

@@ -85,7 +85,10 @@ class Db {
   // synchronous NORMAL: for bookkeeping whose loss only means work done twice.
   Status relax_synchronous();
 
+  Status set_page_size(int bytes);  // only before the first table
   Status exec(const char* sql, const char* what);
+  // Refuses text that holds more than one statement.
+  Status exec_one(const std::string& sql, const char* what);
   Status query_int(const char* sql, std::int64_t& value, const char* what);
   Status query_text(const char* sql, std::string& value, const char* what);
   std::int64_t changes() const;
@@ -160,6 +163,9 @@ struct DurabilityFacts {
   int attached_files = 0;
 };
 Status read_durability(sqlite3* db, DurabilityFacts& facts);
+// not_durable, naming the pragma to set, unless WAL and synchronous FULL (or `relaxed`); misuse if
+// the connection has other attached files or exclusive locking.
+Status check_durability(sqlite3* db, const std::string& path, bool relaxed = false);
 // Settings that only Holdfast's own connections get: reads row by row, never a temp file on flash.
 Status configure_purge_connection(sqlite3* db);
 

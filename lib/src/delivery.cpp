@@ -130,6 +130,10 @@ Status Delivery::open(Db db, const std::string& destination, bool create, const 
   db_ = std::move(db);
   clock_ = &clock;
   name_ = destination;
+  wal_ = std::make_unique<WalState>();
+  wal_->slot = {[](void* state, int frames) { static_cast<WalState*>(state)->frames = frames; },
+                wal_.get()};
+  install_wal_hook(db_.handle(), &wal_->slot);
   Status status = honour_new_stream_mark(db_.handle(), clock.wall_ms());
   if (status.ok()) status = sample_time(db_.handle(), clock, false);
   if (!status.ok()) return status;
@@ -477,14 +481,78 @@ Status Delivery::fork(const std::string& owner, std::int64_t epoch, const std::s
   return status.ok() ? transaction.commit() : status;
 }
 
+namespace {
+
+Status bound_count(sqlite3* db, const char* sql, std::int64_t first, std::int64_t second, int bound,
+                   std::int64_t& value) {
+  Statement statement;
+  Status status = statement.prepare(db, sql);
+  if (!status.ok()) return status;
+  statement.bind(1, first);
+  if (bound > 1) statement.bind(2, second);
+  value = statement.step(status, "count") ? statement.column_int(0) : 0;
+  return status;
+}
+
+}  // namespace
+
+Status count_lane(sqlite3* db, const DestinationRow& row, int lane, LaneCounts& counts) {
+  counts = LaneCounts();
+  const std::int64_t acked = row.lanes[lane].acked_seq;
+  std::int64_t newest = 0, oldest = 0, urgent = 0, excepted = 0, gone = 0;
+  Statement statement;
+  Status status = read_int(db, statement, sql::kNewestSeq, newest);
+  statement.finalize();
+  if (status.ok()) status = read_int(db, statement, sql::kOldestSeq, oldest);
+  statement.finalize();
+  if (status.ok()) status = bound_count(db, sql::kUrgentAfter, acked, 0, 1, urgent);
+  if (status.ok()) status = statement.prepare(db, sql::kExceptionCounts);
+  if (!status.ok()) return status;
+  statement.bind(1, row.id).bind(2, acked).bind(3, static_cast<std::int64_t>(lane));
+  while (statement.step(status, "exceptions")) {
+    const std::string_view name = statement.column_text(0);
+    std::int64_t& count = name == "RETRY"  ? counts.retry
+                          : name == "HELD" ? counts.held
+                                           : counts.dead;
+    count += statement.column_int(2);
+    excepted += statement.column_int(3);
+  }
+  statement.finalize();
+  if (status.ok()) status = statement.prepare(db, sql::kGapCountAfter);
+  if (!status.ok()) return status;
+  statement.bind(1, row.id).bind(2, static_cast<std::int64_t>(lane)).bind(3, acked);
+  if (statement.step(status, "gaps")) gone = statement.column_int(0);
+  if (!status.ok()) return status;
+  const std::int64_t above = newest == 0 ? 0 : newest - std::max(acked, oldest - 1);
+  const std::int64_t of_lane = lane == kLaneUrgent ? urgent : above - urgent;
+  counts.pending = std::max<std::int64_t>(0, of_lane - excepted - gone);
+  return status;
+}
+
+Status Delivery::count_pending(const LaneCursor (&lanes)[kLaneCount], std::int64_t& count) {
+  DestinationRow row;
+  row.id = id_;
+  count = 0;
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    row.lanes[lane] = lanes[lane];
+    LaneCounts counts;
+    const Status status = count_lane(db_.handle(), row, lane, counts);
+    if (!status.ok()) return status;
+    count += counts.pending;
+  }
+  return Status();
+}
+
 Status Delivery::checkpoint() {
-  if (wal_file_bytes(db_.path()) == 0) return Status();
+  if (wal_->frames == 0) return Status();
   if (!guard_.is_open()) {
     Status status = Db::open(db_.path(), OpenMode::read_write, 0, guard_);
     if (!status.ok()) return status;
   }
   CheckpointResult result;
-  return guarded_checkpoint(db_.handle(), guard_, result);
+  const Status status = guarded_checkpoint(db_.handle(), guard_, result);
+  if (status.ok()) wal_->frames = 0;  // or nearly: the next commit tells
+  return status;
 }
 
 }  // namespace holdfast

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,14 @@ struct CursorFlush {
   std::vector<OutboxGap> reported;  // lane and first_seq matter
 };
 
+// Counts of one lane at one destination.
+struct LaneCounts {
+  std::int64_t pending = 0;
+  std::int64_t retry = 0, held = 0, dead = 0;
+};
+// No scan of the log: seq has no holes, so arithmetic and small indexes are enough.
+Status count_lane(sqlite3* db, const DestinationRow& row, int lane, LaneCounts& counts);
+
 class Delivery {
  public:
   // The destination is added if `create`, else it must exist.
@@ -136,7 +145,11 @@ class Delivery {
   // A fork was found: this database takes a new stream (G11).
   Status fork(const std::string& owner, std::int64_t epoch, const std::string& why);
 
-  // Keeps the WAL bounded, for idle moments; does nothing if there is no WAL.
+  // Not yet accepted beyond these cursors, exceptions and gone ones excluded.
+  Status count_pending(const LaneCursor (&lanes)[kLaneCount], std::int64_t& count);
+
+  // Frames in the WAL as of our last commit; with kCheckpointFrames or more, checkpoint() is due.
+  int wal_frames() const { return wal_->frames; }
   Status checkpoint();
 
  private:
@@ -144,8 +157,14 @@ class Delivery {
   Status put_exception(const ExceptionRow& row);
   Status add_gap(const OutboxGap& gap);
 
+  struct WalState {  // at a fixed address: the WAL hook points here
+    WalHookSlot slot;
+    int frames = 0;
+  };
+
   Db db_;
   Db guard_;
+  std::unique_ptr<WalState> wal_;
   const Clock* clock_ = nullptr;
   std::string name_;
   std::int64_t id_ = 0;

@@ -66,39 +66,6 @@ void Outbox::detach() {
   impl_.reset();
 }
 
-namespace {
-
-Status check_durability(sqlite3* db, const std::string& path, Durability wanted) {
-  DurabilityFacts facts;
-  Status status = read_durability(db, facts);
-  if (!status.ok()) return status;
-  if (facts.attached_files > 0)
-    return Status::error(Code::misuse,
-                         "%s: the connection has %d attached database file(s), and one COMMIT over "
-                         "several files is not atomic in WAL mode; use a connection of its own",
-                         path.c_str(), facts.attached_files);
-  if (facts.locking_mode != "normal")
-    return Status::error(Code::misuse,
-                         "%s: locking_mode is %s, so no relay could read; run PRAGMA "
-                         "locking_mode=NORMAL",
-                         path.c_str(), facts.locking_mode.c_str());
-  if (wanted == Durability::relaxed) return Status();
-  if (facts.journal_mode != "wal")
-    return Status::error(Code::not_durable,
-                         "%s: journal_mode is %s, which can lose the last commit; run PRAGMA "
-                         "journal_mode=WAL",
-                         path.c_str(), facts.journal_mode.c_str());
-  constexpr std::int64_t kSynchronousFull = 2;
-  if (facts.synchronous < kSynchronousFull)
-    return Status::error(Code::not_durable,
-                         "%s: synchronous is %s on this connection, which loses commits at a power "
-                         "cut; run PRAGMA synchronous=FULL",
-                         path.c_str(), facts.synchronous == 1 ? "NORMAL" : "OFF");
-  return Status();
-}
-
-}  // namespace
-
 Status Outbox::attach(sqlite3* db, const OutboxOptions& options, Outbox& out) {
   if (db == nullptr) return Status::error(Code::misuse, "attach: the connection is null");
   auto impl = std::make_unique<Impl>();
@@ -107,7 +74,8 @@ Status Outbox::attach(sqlite3* db, const OutboxOptions& options, Outbox& out) {
   impl->path = main_file(db);
   if (options.busy_timeout_ms > 0) ensure_busy_timeout(db, options.busy_timeout_ms);
   Status status = check_schema(db, impl->path);
-  if (status.ok()) status = check_durability(db, impl->path, options.durability);
+  if (status.ok())
+    status = check_durability(db, impl->path, options.durability == Durability::relaxed);
   if (!status.ok()) return status;
   if (!in_transaction(db)) {
     status = honour_new_stream_mark(db, impl->clock().wall_ms());

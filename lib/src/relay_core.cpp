@@ -292,6 +292,11 @@ Status RelayCore::stop(std::int64_t now) {
   return delivery_.release(config_.owner, epoch_);
 }
 
+Status RelayCore::count_pending(std::int64_t& count) {
+  const LaneCursor cursors[kLaneCount] = {lanes_[kLaneNormal].cursor, lanes_[kLaneUrgent].cursor};
+  return delivery_.count_pending(cursors, count);
+}
+
 bool RelayCore::goodbye(wire::Message& message) const {
   if (session_ != Session::open || config_.local) return false;
   message = wire::Bye{identity_.stream, session_id_};

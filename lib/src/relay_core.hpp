@@ -69,6 +69,7 @@ class RelayCore {
   bool goodbye(wire::Message& message) const;
 
   const RelayState& state() const { return state_; }
+  Status count_pending(std::int64_t& count);
   bool idle() const { return in_flight_.empty(); }
 
  private:

@@ -399,6 +399,15 @@ std::string capture_trigger_sql(const CaptureSpec& spec, const char* op) {
          ") THEN 'application/json' END,CAST(" + expression(spec.payload) + " AS TEXT)); END";
 }
 
+std::string capture_probe_sql(const std::string& table, const std::string& column, const char* op) {
+  const std::string what = op;
+  if (what == "insert")
+    return "INSERT INTO " + quote_name(table) + "(" + quote_name(column) + ") SELECT NULL WHERE 0";
+  if (what == "update")
+    return "UPDATE " + quote_name(table) + " SET " + quote_name(column) + "=NULL WHERE 0";
+  return "DELETE FROM " + quote_name(table) + " WHERE 0";
+}
+
 std::string drop_trigger_sql(const std::string& name) {
   return "DROP TRIGGER IF EXISTS " + quote_name(name);
 }

@@ -21,6 +21,9 @@ Status migrate_schema(Db& db, const std::string& device, SchemaFacts& before);
 // The statements that create capture triggers; see Store::capture.
 std::string capture_trigger_name(const std::string& table, const char* op);
 std::string capture_trigger_sql(const CaptureSpec& spec, const char* op);
+// Touches no row, but makes SQLite compile the trigger: a column that does not exist is found now,
+// not at the application's next write.
+std::string capture_probe_sql(const std::string& table, const std::string& column, const char* op);
 std::string drop_trigger_sql(const std::string& name);
 
 namespace sql {
@@ -304,6 +307,7 @@ constexpr int kGuardTriggerCount = 5;
 constexpr const char* kTriggerNames =
     "SELECT name FROM sqlite_schema WHERE type='trigger' AND tbl_name=?1"
     " AND name GLOB 'holdfast_capture_*'";
+constexpr const char* kFirstColumn = "SELECT name FROM pragma_table_info(?1) LIMIT 1";
 constexpr const char* kTableExists =
     "SELECT count(*) FROM sqlite_schema WHERE type='table' AND name=?1";
 

@@ -1,0 +1,179 @@
+#include "holdfast/gateway.hpp"
+
+#include <algorithm>
+
+#include "gateway_core.hpp"
+#include "holdfast/outbox.hpp"
+#include "holdfast/store.hpp"
+#include "identity.hpp"
+#include "link_nng.hpp"
+#include "platform.hpp"
+#include "retention.hpp"
+#include "schema.hpp"
+
+namespace holdfast {
+
+namespace {
+
+constexpr std::int64_t kCheckListenersEveryMs = 5'000;
+constexpr std::int64_t kPurgeEveryMs = 60'000;
+constexpr std::int64_t kPurgeAgainMs = 1'000;
+constexpr std::int64_t kUnavailableMs = 1'000;
+
+}  // namespace
+
+struct Gateway::Impl {
+  explicit Impl(const GatewayOptions& given)
+      : options(given), clock(given.clock != nullptr ? *given.clock : system_clock()) {}
+
+  GatewayOptions options;
+  const Clock& clock;
+  Db db;
+  Db guard;
+  std::unique_ptr<GatewayCore> core;
+  platform::Waker waker;
+  LinkServer server;
+  std::vector<std::string> urls;
+  std::function<void()> committed;
+  WalHookSlot hook;
+  int wal_frames = 0;
+  std::int64_t check_at = 0;
+  std::int64_t purge_at = 0;
+
+  Status open();
+  Status serve(const std::vector<LinkRequest>& group, bool& fatal);
+  Status upkeep(std::int64_t now);
+  void say(LogLevel level, const std::string& text) const {
+    if (options.log) options.log(level, text);
+  }
+};
+
+Status Gateway::Impl::open() {
+  InitOptions init;
+  init.destination.clear();  // a gateway's log goes nowhere until somebody adds a destination
+  init.clock = options.clock;
+  Status status = Store::init(options.database, init, nullptr);
+  if (status.ok()) status = Db::open(options.database, OpenMode::read_write, kBusyTimeoutMs, db);
+  if (status.ok()) status = honour_new_stream_mark(db.handle(), clock.wall_ms());
+  if (status.ok()) status = waker.open_status();
+  if (!status.ok()) return status;
+  hook = {[](void* self, int frames) { static_cast<Impl*>(self)->wal_frames = frames; }, this};
+  install_wal_hook(db.handle(), &hook);
+  GatewayCoreConfig config;
+  config.consumer = options.consumer;
+  config.handler = options.handler;
+  config.guard = options.guard;
+  config.log = options.log;
+  core = std::make_unique<GatewayCore>(db.handle(), clock, config);
+  status = core->open();
+  if (status.ok())
+    status = server.open(kGatewayContexts, kReplyTimeoutMs, [this] { waker.wake(); });
+  for (const std::string& url : options.listen) {
+    std::string bound;
+    if (status.ok()) status = check_url(url);
+    if (status.ok()) status = server.listen(url, bound);
+    if (status.ok()) urls.push_back(bound);
+  }
+  return status;
+}
+
+// One transaction, one fsync, for all of the group; replies only after it.
+Status Gateway::Impl::serve(const std::vector<LinkRequest>& group, bool& fatal) {
+  const std::int64_t now = clock.boot_ms();
+  std::vector<std::string> replies(group.size());
+  Status status = core->begin();
+  for (std::size_t i = 0; i < group.size() && status.ok(); ++i)
+    status = core->accept(group[i].frame, now, replies[i]);
+  if (status.ok()) status = core->commit();
+  if (!status.ok()) {
+    core->abandon();
+    fatal = status.code() != Code::busy && status.code() != Code::no_space;
+    say(LogLevel::error, status.text());
+    const std::string sorry = GatewayCore::unavailable(kUnavailableMs, code_name(status.code()));
+    std::fill(replies.begin(), replies.end(), sorry);
+  }
+  for (std::size_t i = 0; i < group.size(); ++i) server.reply(group[i].token, replies[i]);
+  return status;
+}
+
+Status Gateway::Impl::upkeep(std::int64_t now) {
+  Status status;
+  if (wal_frames >= kCheckpointFrames) {
+    if (!guard.is_open()) status = Db::open(options.database, OpenMode::read_write, 0, guard);
+    CheckpointResult result;
+    if (status.ok()) status = guarded_checkpoint(db.handle(), guard, result);
+    if (status.code() == Code::busy || status.code() == Code::no_space) status = Status();
+    if (status.ok()) wal_frames = 0;
+  }
+  if (status.ok() && now >= check_at) {
+    int healed = 0;
+    status = server.check_listeners(healed);
+    if (healed > 0) say(LogLevel::warning, "a listener had died and was renewed");
+    check_at = now + kCheckListenersEveryMs;
+  }
+  const bool nothing_kept = options.outbox_retention_ms < 0 && options.inbox_retention_ms < 0;
+  if (!status.ok() || now < purge_at || nothing_kept) return status;
+  PurgeOptions purge;
+  purge.outbox_older_than_ms = options.outbox_retention_ms;
+  purge.inbox_older_than_ms = options.inbox_retention_ms;
+  PurgeResult result;
+  status = purge_step(db, clock, purge, result);
+  purge_at = now + (result.more ? kPurgeAgainMs : kPurgeEveryMs);
+  if (status.code() == Code::busy || status.code() == Code::no_space) return Status();
+  return status;
+}
+
+Gateway::Gateway() = default;
+Gateway::~Gateway() { stop(); }
+Gateway::Gateway(Gateway&&) noexcept = default;
+Gateway& Gateway::operator=(Gateway&& other) noexcept {
+  std::swap(impl_, other.impl_);
+  return *this;
+}
+
+Status Gateway::start(const GatewayOptions& options, Gateway& out) {
+  if (options.listen.empty())
+    return Status::error(Code::invalid,
+                         "gateway: give a URL to listen on, e.g. tcp://0.0.0.0:7447");
+  if (options.consumer.empty() || options.consumer.size() > kMaxConsumerBytes ||
+      !is_utf8(options.consumer))
+    return Status::error(Code::invalid, "consumer: give 1 to %d bytes of UTF-8",
+                         static_cast<int>(kMaxConsumerBytes));
+  auto impl = std::make_unique<Impl>(options);
+  const Status status = impl->open();
+  if (status.ok()) out.impl_ = std::move(impl);
+  return status;
+}
+
+Status Gateway::poll(int timeout_ms) {
+  if (!impl_) return Status::error(Code::misuse, "poll: the gateway was not started");
+  impl_->waker.wait(timeout_ms);
+  std::vector<LinkRequest> group;
+  LinkRequest request;
+  while (static_cast<int>(group.size()) < kGroupFramesMax && impl_->server.next(request))
+    group.push_back(std::move(request));
+  if (!group.empty()) {
+    bool fatal = false;
+    const Status status = impl_->serve(group, fatal);
+    if (fatal) return status;
+    if (status.ok() && impl_->core->appended() && impl_->committed) impl_->committed();
+    if (static_cast<int>(group.size()) == kGroupFramesMax) impl_->waker.wake();  // more may wait
+  }
+  return impl_->upkeep(impl_->clock.boot_ms());
+}
+
+void Gateway::wake() {
+  if (impl_) impl_->waker.wake();
+}
+
+std::vector<std::string> Gateway::urls() const {
+  return impl_ ? impl_->urls : std::vector<std::string>();
+}
+
+void Gateway::on_commit(std::function<void()> callback) {
+  if (impl_) impl_->committed = std::move(callback);
+}
+
+void Gateway::stop() { impl_.reset(); }
+
+}  // namespace holdfast

@@ -1,0 +1,519 @@
+#include "gateway_core.hpp"
+
+#include <algorithm>
+
+#include "delivery.hpp"
+#include "holdfast/version.hpp"
+#include "identity.hpp"
+#include "schema.hpp"
+
+namespace holdfast {
+
+namespace {
+
+using wire::GapState;
+using wire::RefusedCode;
+
+const char* state_text(GapState state) {
+  switch (state) {
+    case GapState::skipped:
+      return "SKIPPED";
+    case GapState::later:
+      return "LATER";
+    case GapState::rejected:
+      return "REJECTED";
+    case GapState::held:
+      return "HELD";
+    case GapState::dead:
+      return "DEAD";
+  }
+  return "";
+}
+
+GapState parse_gap_state(std::string_view text) {
+  for (const GapState state : {GapState::later, GapState::rejected, GapState::held, GapState::dead})
+    if (text == state_text(state)) return state;
+  return GapState::skipped;
+}
+
+// A gap that this gateway made stores its aggregate and holds what follows (G5).
+bool blocks(GapState state) {
+  return state == GapState::later || state == GapState::rejected || state == GapState::held;
+}
+
+std::string key_of(std::string_view origin, std::string_view type, std::string_view id) {
+  std::string key(origin);
+  key.append(1, '\0').append(type).append(1, '\0').append(id);
+  return key;
+}
+
+std::string origin_bytes(const EventRecord& event) {
+  return {reinterpret_cast<const char*>(event.source_stream.bytes.data()),
+          event.source_stream.bytes.size()};
+}
+
+wire::Refused refusal(RefusedCode code, std::uint64_t session, std::string text) {
+  wire::Refused refused;
+  refused.code = code;
+  refused.session = session;
+  refused.text = std::move(text);
+  return refused;
+}
+
+}  // namespace
+
+GatewayCore::GatewayCore(sqlite3* db, const Clock& clock, const GatewayCoreConfig& config)
+    : db_(db), clock_(&clock), config_(config), inbox_(db, clock), transaction_(db) {}
+
+void GatewayCore::say(LogLevel level, const std::string& text) const {
+  if (config_.log) config_.log(level, text);
+}
+
+Status GatewayCore::open() {
+  Identity identity;
+  Status status = read_identity(db_, identity);
+  store_id_ = identity.store;
+  return status;
+}
+
+Status GatewayCore::begin() {
+  appending_ = false;
+  began_inbox_ = false;
+  return transaction_.begin();
+}
+
+Status GatewayCore::commit() {
+  Status status = inbox_.finish();
+  if (status.ok()) status = transaction_.commit();
+  if (status.ok()) appended_ = appending_;
+  return status;
+}
+
+void GatewayCore::abandon() {
+  transaction_.rollback();
+  inbox_.forget();
+  sessions_.clear();  // frame numbers were used up: each device says HELLO again
+  appended_ = false;
+}
+
+std::string GatewayCore::unavailable(std::int64_t later_ms, const std::string& why) {
+  wire::Refused refused = refusal(RefusedCode::unavailable, 0, why);
+  refused.later_ms = later_ms;
+  std::string frame;
+  const Status status = wire::encode(refused, frame);
+  return status.ok() ? frame : std::string();
+}
+
+Status GatewayCore::accept(std::string_view frame, std::int64_t now, std::string& reply) {
+  wire::Message message;
+  wire::Message answer;
+  RefusedCode code = RefusedCode::bad_frame;
+  const Status decoded = wire::decode(frame, message, code);
+  Status status;
+  if (!decoded.ok()) {
+    answer = refusal(code, 0, decoded.text());
+  } else if (const auto* hello_message = std::get_if<wire::Hello>(&message)) {
+    status = hello(*hello_message, now, answer);
+  } else if (const auto* batch_message = std::get_if<wire::Batch>(&message)) {
+    status = batch(*batch_message, now, answer);
+  } else if (const auto* bye = std::get_if<wire::Bye>(&message)) {
+    const auto session = sessions_.find(bye->stream);
+    if (session != sessions_.end() && session->second.id == bye->session) sessions_.erase(session);
+    wire::Ack ack;
+    ack.session = bye->session;
+    answer = ack;
+  } else {
+    answer = refusal(RefusedCode::bad_kind, 0, "a gateway takes HELLO, BATCH and BYE");
+  }
+  return status.ok() ? wire::encode(answer, reply) : status;
+}
+
+// --- HELLO
+// -----------------------------------------------------------------------------------------
+
+void GatewayCore::forget_oldest_session() {
+  auto oldest = sessions_.begin();
+  for (auto it = sessions_.begin(); it != sessions_.end(); ++it)
+    if (it->second.used_at < oldest->second.used_at) oldest = it;
+  sessions_.erase(oldest);
+}
+
+Status GatewayCore::hello(const wire::Hello& hello, std::int64_t now, wire::Message& reply) {
+  if (hello.stream.nil() || hello.session == 0 || hello.device.size() > kMaxDeviceNameBytes ||
+      !is_utf8(hello.device)) {
+    reply = refusal(RefusedCode::bad_frame, hello.session, "HELLO: stream, session or device name");
+    return Status();
+  }
+  wire::Welcome welcome;
+  welcome.session = hello.session;
+  welcome.store = store_id_;
+  welcome.software = std::string("holdfast/") + kVersion;
+  std::size_t gaps_told = 0;
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    Stream stream;
+    stream.id = hello.stream;
+    stream.lane = lane;
+    Status status = load(stream);
+    if (!status.ok()) return status;
+    wire::WelcomeLane told;
+    told.lane = static_cast<std::uint8_t>(lane);
+    told.known = stream.known;
+    told.mark = stream.mark;
+    for (const auto& [seq, gap] : stream.gaps)
+      if (gaps_told++ < wire::kMaxGapsPerWelcome) told.gaps.push_back({seq, seq, gap.state});
+    welcome.lanes.push_back(std::move(told));
+  }
+  // The newer HELLO wins; whoever had the session hears stale_session at its next BATCH.
+  if (sessions_.size() >= kMaxSessions && sessions_.count(hello.stream) == 0)
+    forget_oldest_session();
+  sessions_[hello.stream] = Session{hello.session, 0, now, hello.device};
+  say(LogLevel::debug, "session of " + (hello.device.empty() ? "a device" : hello.device) +
+                           ", stream " + hello.stream.text());
+  reply = std::move(welcome);
+  return Status();
+}
+
+// --- BATCH
+// -----------------------------------------------------------------------------------------
+
+Status GatewayCore::load(Stream& stream) {
+  Status status = stream_get_.prepare(db_, sql::kStreamGet);
+  if (!status.ok()) return status;
+  stream_get_.bind_id(1, stream.id)
+      .bind(2, static_cast<std::int64_t>(stream.lane))
+      .bind_text(3, config_.consumer);
+  stream.known = stream_get_.step(status, "inbox_stream");
+  if (stream.known) {
+    stream.mark.seq = stream_get_.column_int(0);
+    if (!stream_get_.column_id(1, stream.mark.id)) stream.mark.id = EventId();
+  }
+  stream_get_.reset();
+  if (status.ok()) status = gap_open_.prepare(db_, sql::kInboxGapOpen);
+  if (!status.ok()) return status;
+  gap_open_.bind_id(1, stream.id)
+      .bind(2, static_cast<std::int64_t>(stream.lane))
+      .bind_text(3, config_.consumer);
+  while (gap_open_.step(status, "inbox_gap")) {
+    const std::int64_t seq = gap_open_.column_int(0);
+    Gap& gap = stream.gaps[seq];
+    gap.state = parse_gap_state(gap_open_.column_text(1));
+    if (!gap_open_.column_is_null(2))
+      gap.aggregate =
+          key_of(gap_open_.column_blob(4), gap_open_.column_text(2), gap_open_.column_text(3));
+    if (blocks(gap.state)) stream.blocking[gap.aggregate][seq] = true;
+  }
+  gap_open_.reset();
+  return status;
+}
+
+Status GatewayCore::store(const Stream& stream) {
+  Status status = stream_put_.prepare(db_, sql::kStreamPut);
+  if (!status.ok()) return status;
+  return stream_put_.bind_id(1, stream.id)
+      .bind(2, static_cast<std::int64_t>(stream.lane))
+      .bind_text(3, config_.consumer)
+      .bind_text(4, stream.device)
+      .bind(5, stream.mark.seq)
+      .bind_id(6, stream.mark.id)
+      .bind(7, std::max<std::int64_t>(0, clock_->wall_ms()))
+      .run("inbox_stream");
+}
+
+// What cannot be taken as a whole. Nothing has been written yet.
+bool GatewayCore::refuse(const wire::Batch& batch, const Stream& stream,
+                         wire::Refused& refused) const {
+  refused.session = batch.session;
+  refused.frame_no = batch.frame_no;
+  refused.lane = batch.lane;
+  refused.mark = stream.mark;
+  std::int64_t before = batch.retry ? 0 : batch.prev.seq;
+  for (const EventRecord& event : batch.events) {
+    if (event.seq <= before || batch.prev.seq < 0) {
+      refused.code = RefusedCode::bad_frame;
+      refused.text = "events are not in ascending order after prev";
+      return true;
+    }
+    before = event.seq;
+  }
+  const bool begins = !stream.known && batch.start && !batch.retry;
+  const std::int64_t mark = begins ? batch.prev.seq : stream.mark.seq;
+  const bool ahead = batch.retry ? !batch.events.empty() && batch.events.back().seq > mark
+                                 : batch.prev.seq > mark || (!stream.known && !begins);
+  if (ahead) {
+    refused.code = RefusedCode::ahead_of_mark;
+    refused.text = "an earlier batch is missing here";
+    return true;
+  }
+  if (!batch.retry && stream.known && batch.prev.seq == stream.mark.seq && !batch.prev.id.nil() &&
+      !stream.mark.id.nil() && batch.prev.id != stream.mark.id) {
+    refused.code = RefusedCode::forked;
+    refused.text = "another event is known at this seq: two databases use one stream";
+    return true;
+  }
+  if (stream.gaps.size() + batch.skipped.size() > static_cast<std::size_t>(kMaxGapsPerStream)) {
+    refused.code = RefusedCode::too_many_gaps;
+    refused.text = "too many events of this stream wait for a retry or a person";
+    return true;
+  }
+  return false;
+}
+
+Status GatewayCore::batch(const wire::Batch& batch, std::int64_t now, wire::Message& reply) {
+  const auto session = sessions_.find(batch.stream);
+  wire::Refused refused;
+  refused.session = batch.session;
+  refused.frame_no = batch.frame_no;
+  refused.lane = batch.lane;
+  if (session == sessions_.end() || session->second.id != batch.session) {
+    refused.code = RefusedCode::stale_session;
+    refused.text = "say HELLO again";
+    reply = refused;
+    return Status();
+  }
+  session->second.used_at = now;
+  if (batch.lane >= kLaneCount) {
+    refused.code = RefusedCode::bad_frame;
+    refused.text = "lane";
+    reply = refused;
+    return Status();
+  }
+  // Strictly rising within a session: a frame that was delayed or copied by the network, or held
+  // up while a newer one was answered, changes nothing.
+  if (batch.frame_no <= session->second.last_frame) {
+    refused.code = RefusedCode::stale_frame;
+    refused.text = "an old frame";
+    reply = refused;
+    return Status();
+  }
+  Stream stream;
+  stream.id = batch.stream;
+  stream.lane = batch.lane;
+  stream.device = session->second.device;
+  Status status = load(stream);
+  if (!status.ok()) return status;
+  if (refuse(batch, stream, refused)) {
+    reply = refused;
+    return Status();
+  }
+  session->second.last_frame = batch.frame_no;
+  if (!began_inbox_) status = inbox_.begin();
+  began_inbox_ = true;
+  wire::Ack ack;
+  if (status.ok()) status = process(batch, stream, ack);
+  reply = std::move(ack);
+  return status;
+}
+
+Status GatewayCore::process(const wire::Batch& batch, Stream& stream, wire::Ack& ack) {
+  const bool begins = !stream.known;
+  if (begins) stream.mark = batch.prev;
+  Status status;
+  for (const wire::GapReport& told : batch.reports)
+    if (status.ok()) status = report(told, stream);
+  if (status.ok() && !batch.retry) status = skip(batch, stream);
+  const std::int64_t mark_before = stream.mark.seq;
+  ack.outcomes.resize(batch.events.size());
+  for (std::size_t i = 0; i < batch.events.size() && status.ok(); ++i) {
+    EventRecord record = batch.events[i];
+    record.lane = batch.lane;
+    status = event(batch, std::move(record), stream, ack.outcomes[i]);
+  }
+  if (status.ok() && (begins || stream.mark.seq != mark_before)) status = store(stream);
+  ack.session = batch.session;
+  ack.frame_no = batch.frame_no;
+  ack.lane = batch.lane;
+  ack.mark = stream.mark;
+  return status;
+}
+
+Status GatewayCore::put_gap(Stream& stream, std::int64_t seq, GapState state,
+                            const EventRecord* event, const std::string& reason) {
+  Status status = gap_put_.prepare(db_, sql::kInboxGapPut);
+  if (!status.ok()) return status;
+  gap_put_.bind_id(1, stream.id)
+      .bind(2, static_cast<std::int64_t>(stream.lane))
+      .bind_text(3, config_.consumer)
+      .bind(4, seq)
+      .bind(5, seq)
+      .bind(6, std::int64_t{1})
+      .bind_text(7, state_text(state));
+  const std::string origin = event != nullptr ? origin_bytes(*event) : std::string();
+  if (event != nullptr)
+    gap_put_.bind_text(8, event->aggregate_type)
+        .bind_text(9, event->aggregate_id)
+        .bind_blob(10, origin);
+  else
+    gap_put_.bind_null(8).bind_null(9).bind_null(10);
+  gap_put_.bind_text_or_null(11, reason).bind(12, std::max<std::int64_t>(0, clock_->wall_ms()));
+  status = gap_put_.run("inbox_gap");
+  gap_put_.reset();
+  if (!status.ok()) return status;
+  Gap& gap = stream.gaps[seq];
+  if (blocks(gap.state)) stream.blocking[gap.aggregate].erase(seq);
+  gap.state = state;
+  if (event != nullptr) gap.aggregate = key_of(origin, event->aggregate_type, event->aggregate_id);
+  if (blocks(state)) stream.blocking[gap.aggregate][seq] = true;
+  return Status();
+}
+
+Status GatewayCore::close_gap(Stream& stream, std::int64_t seq) {
+  const auto gap = stream.gaps.find(seq);
+  if (gap == stream.gaps.end()) return Status();
+  Status status = gap_delete_.prepare(db_, sql::kInboxGapDelete);
+  if (!status.ok()) return status;
+  status = gap_delete_.bind_id(1, stream.id)
+               .bind(2, static_cast<std::int64_t>(stream.lane))
+               .bind_text(3, config_.consumer)
+               .bind(4, seq)
+               .run("inbox_gap");
+  if (!status.ok()) return status;
+  if (blocks(gap->second.state)) stream.blocking[gap->second.aggregate].erase(seq);
+  stream.gaps.erase(gap);
+  return Status();
+}
+
+// `dead`: stays open for a later retry, but holds nothing any more. `gone`: closed, and counted.
+Status GatewayCore::report(const wire::GapReport& report, Stream& stream) {
+  std::vector<std::int64_t> open;
+  for (auto it = stream.gaps.lower_bound(report.first);
+       it != stream.gaps.end() && it->first <= report.last; ++it)
+    open.push_back(it->first);
+  const std::string reason = report.text.empty() ? wire::reason_name(report.reason) : report.text;
+  Status status;
+  for (const std::int64_t seq : open) {
+    if (!status.ok()) return status;
+    if (report.reason != wire::GapReason::dead) {
+      status = close_gap(stream, seq);
+      continue;
+    }
+    Gap& gap = stream.gaps[seq];
+    if (blocks(gap.state)) stream.blocking[gap.aggregate].erase(seq);
+    gap.state = GapState::dead;
+    status = put_gap(stream, seq, GapState::dead, nullptr, reason);
+  }
+  if (!status.ok() || report.reason == wire::GapReason::dead) return status;
+  // One event that is stored here already: it arrived after all, and nothing is gone.
+  if (report.first == report.last && open.empty() && report.first <= stream.mark.seq)
+    return Status();
+  status = gone_at_.prepare(db_, sql::kInboxGapGoneAt);
+  if (!status.ok()) return status;
+  gone_at_.bind_id(1, stream.id)
+      .bind(2, static_cast<std::int64_t>(stream.lane))
+      .bind_text(3, config_.consumer)
+      .bind(4, report.first);
+  const bool known = gone_at_.step(status, "inbox_gap") && gone_at_.column_int(0) >= report.last;
+  gone_at_.reset();
+  if (!status.ok() || known) return status;
+  const std::int64_t count =
+      std::min(std::max<std::int64_t>(report.count, 0), report.last - report.first + 1);
+  const std::string name = wire::reason_name(report.reason);
+  status = gap_put_.prepare(db_, sql::kInboxGapPut);
+  if (!status.ok()) return status;
+  gap_put_.bind_id(1, stream.id)
+      .bind(2, static_cast<std::int64_t>(stream.lane))
+      .bind_text(3, config_.consumer)
+      .bind(4, report.first)
+      .bind(5, report.last)
+      .bind(6, count)
+      .bind_text(7, "GONE")
+      .bind_null(8)
+      .bind_null(9)
+      .bind_null(10);
+  const std::string text = report.text.empty() ? name : name + ": " + report.text;
+  gap_put_.bind_text(11, text).bind(12, std::max<std::int64_t>(0, clock_->wall_ms()));
+  status = gap_put_.run("inbox_gap");
+  gap_put_.reset();
+  if (!status.ok()) return status;
+  inbox_.count("gone", count);
+  inbox_.count(("gone_" + name).c_str(), count);
+  say(LogLevel::warning, "stream " + stream.id.text() + " (" + stream.device + "): seq " +
+                             std::to_string(report.first) + " to " + std::to_string(report.last) +
+                             " will not come, " + std::to_string(count) + " event(s): " + text);
+  status = gone_trim_.prepare(db_, sql::kInboxGapGoneTrim);
+  if (!status.ok()) return status;
+  return gone_trim_.bind_id(1, stream.id)
+      .bind(2, static_cast<std::int64_t>(stream.lane))
+      .bind_text(3, config_.consumer)
+      .bind(4, static_cast<std::int64_t>(kMaxGapsPerStream))
+      .run("inbox_gap");
+}
+
+Status GatewayCore::skip(const wire::Batch& batch, Stream& stream) {
+  // Below the mark everything is known already; only the frame that begins a stream tells of what
+  // is open below it.
+  for (const std::int64_t seq : batch.skipped) {
+    if (seq <= 0 || (stream.known && seq <= stream.mark.seq)) continue;
+    const Status status = put_gap(stream, seq, GapState::skipped, nullptr, "");
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+bool GatewayCore::blocked(const Stream& stream, const std::string& aggregate,
+                          std::int64_t seq) const {
+  const auto group = stream.blocking.find(aggregate);
+  return group != stream.blocking.end() && !group->second.empty() &&
+         group->second.begin()->first < seq;
+}
+
+Status GatewayCore::event(const wire::Batch&, EventRecord record, Stream& stream,
+                          Outcome& outcome) {
+  const std::int64_t seq = record.seq;
+  if (seq <= stream.mark.seq && stream.gaps.count(seq) == 0) {
+    outcome.kind = Outcome::Kind::duplicate;  // seen before, even if its inbox row was purged
+    inbox_.count("inbox_duplicates");
+    return Status();
+  }
+  if (record.source_stream.nil()) {
+    record.source = stream.device;
+    record.source_stream = stream.id;
+    record.source_seq = seq;
+  }
+  if (seq > stream.mark.seq) stream.mark = {seq, record.id};
+  const std::string aggregate =
+      key_of(origin_bytes(record), record.aggregate_type, record.aggregate_id);
+  const Status valid = validate(record);
+  if (!valid.ok()) {
+    outcome.kind = Outcome::Kind::invalid;
+    outcome.reason = valid.text();
+    inbox_.count("inbox_rejected");
+    return put_gap(stream, seq, GapState::rejected, &record, outcome.reason);
+  }
+  if (blocked(stream, aggregate, seq)) {
+    outcome.kind = Outcome::Kind::held;
+    inbox_.count("inbox_held");
+    return put_gap(stream, seq, GapState::held, &record, "");
+  }
+  Applied applied = Applied::done;
+  HandlerResult result;
+  Status status =
+      inbox_.apply(record, config_.consumer, config_.handler, config_.guard, applied, result);
+  if (!status.ok()) return status;
+  outcome.reason = result.reason.substr(0, kMaxReasonBytes);
+  switch (applied) {
+    case Applied::done:
+      appending_ = appending_ || !config_.handler;
+      outcome.kind = Outcome::Kind::stored;
+      return close_gap(stream, seq);
+    case Applied::stale:
+      outcome.kind = Outcome::Kind::stored;
+      return close_gap(stream, seq);
+    case Applied::duplicate:
+      outcome.kind = Outcome::Kind::duplicate;
+      return close_gap(stream, seq);
+    case Applied::retry_later:
+      outcome.kind = Outcome::Kind::later;
+      outcome.later_ms = result.delay_ms;
+      return put_gap(stream, seq, GapState::later, &record, outcome.reason);
+    case Applied::rejected:
+      outcome.kind = Outcome::Kind::rejected;
+      say(LogLevel::warning, "event " + record.id.text() + " (" + record.aggregate_type + "/" +
+                                 record.aggregate_id +
+                                 (record.trace.empty() ? "" : ", trace " + record.trace) + ") of " +
+                                 stream.device + " was rejected: " + outcome.reason);
+      return put_gap(stream, seq, GapState::rejected, &record, outcome.reason);
+  }
+  return Status();
+}
+
+}  // namespace holdfast
