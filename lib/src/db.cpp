@@ -272,8 +272,8 @@ Status Db::open(const std::string& path, OpenMode mode, int busy_timeout_ms, Db&
       return open_failure(db.db_, status.native(), path, mode);
     return status;
   }
-  for (const char* sql : {"PRAGMA wal_autocheckpoint=0", "PRAGMA synchronous=FULL",
-                          "PRAGMA cache_size=-1024"}) {
+  for (const char* sql :
+       {"PRAGMA wal_autocheckpoint=0", "PRAGMA synchronous=FULL", "PRAGMA cache_size=-1024"}) {
     status = db.exec(sql, path.c_str());
     if (!status.ok()) return status;
   }
