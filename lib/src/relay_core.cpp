@@ -213,6 +213,8 @@ Status RelayCore::reload(std::int64_t, const DestinationRow& row) {
   peer_store_ = row.peer_store;
   peer_stream_ = row.peer_stream;
   control_ = row.control;
+  seen_epoch_ = row.lease_epoch;
+  loaded_ = true;
   changes_ = CursorFlush();
   dirty_ = false;
   reset_session();
@@ -225,6 +227,11 @@ Status RelayCore::check_control(std::int64_t now) {
     Status status = delivery_.load(row);
     if (!status.ok()) return status;
     look_again_ = false;
+    for (Lane& lane : lanes_) lane.exhausted = false;
+    if (loaded_ && row.lease_epoch == seen_epoch_ && row.control == control_ &&
+        row.lanes[kLaneNormal].acked_seq == lanes_[kLaneNormal].cursor.acked_seq &&
+        row.lanes[kLaneUrgent].acked_seq == lanes_[kLaneUrgent].cursor.acked_seq)
+      return Status();  // offline beside a busy producer: one row read per look
     return reload(now, row);
   }
   std::int64_t control = 0;

@@ -168,6 +168,8 @@ class RelayCore {
   std::int64_t lease_until_ = 0;
   std::int64_t standby_until_ = 0;
   std::int64_t control_ = 0;
+  bool loaded_ = false;          // cursor, exceptions and gaps are in memory
+  std::int64_t seen_epoch_ = 0;  // of the row they were read from
   EventId peer_store_{}, peer_stream_{};
   Identity identity_;
 
