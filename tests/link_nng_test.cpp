@@ -62,6 +62,9 @@ bool contains(const Status& status, std::string_view text) {
 // -- a device -------------------------------------------------------------------------------------
 
 class Device {
+ private:
+  platform::Waker waker_;  // outlives the link, which wakes it
+
  public:
   explicit Device(const std::string& url) {
     const Status status = link.open(url, [this] { waker_.wake(); });
@@ -110,14 +113,14 @@ class Device {
   }
 
   LinkClient link;
-
- private:
-  platform::Waker waker_;
 };
 
 // -- a gateway ------------------------------------------------------------------------------------
 
 class Station {
+ private:
+  platform::Waker waker_;  // outlives the link, which wakes it
+
  public:
   explicit Station(const std::string& listen = kAnyPort, int contexts = 64,
                    std::int64_t reply_timeout_ms = 10'000) {
@@ -163,7 +166,6 @@ class Station {
   std::string url;
 
  private:
-  platform::Waker waker_;
   std::thread echo_;
   std::atomic<bool> stop_{false};
 };
