@@ -13,6 +13,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::int64_t kPageRows = 256;
+constexpr std::size_t kPageBytes = 4 * 1024 * 1024;  // of payloads; one row may exceed it
 
 const char* const kStateNames[] = {"PENDING", "PROCESSING", "SENT", "RETRY",
                                    "HELD",    "DEAD",       "GONE"};
@@ -151,7 +152,8 @@ class Lister {
     const bool live = lease_live(row, clock_);
     for (;;) {
       std::vector<EventView> page;
-      Status status = read_page(row, live, sql, after, page);
+      bool last = false;
+      Status status = read_page(row, live, sql, after, page, last);
       if (!status.ok()) return status;
       for (const EventView& view : page) {
         after = view.event.seq;
@@ -160,17 +162,20 @@ class Lister {
         if (left_-- <= 0 || !fn_(view)) stopped_ = true;
         if (stopped_) return Status();
       }
-      if (static_cast<std::int64_t>(page.size()) < kPageRows) return Status();
+      if (last) return Status();
     }
   }
 
+  // `last`: there is nothing after this page.
   Status read_page(const DestinationRow& row, bool live, const char* sql, std::int64_t after,
-                   std::vector<EventView>& page) {
+                   std::vector<EventView>& page, bool& last) {
     Statement statement;
     Status status = statement.prepare(db_, sql);
     if (!status.ok()) return status;
     bind_filter(statement, row.id, after, filter_, kPageRows);
-    while (statement.step(status, "events")) {
+    std::size_t bytes = 0;
+    last = false;
+    while (bytes < kPageBytes && statement.step(status, "events")) {
       EventView view;
       // A damaged row is shown as far as it can be read; the relay calls it dead with the reason.
       const Status bad = read_event(statement, view.event);
@@ -180,8 +185,10 @@ class Lister {
       const Status derived =
           derive_state(db_, row, live, statement.column_text(kEventColumns), view);
       if (!derived.ok()) return derived;
+      bytes += view.event.payload.size();
       page.push_back(std::move(view));
     }
+    last = bytes < kPageBytes && static_cast<std::int64_t>(page.size()) < kPageRows;
     return status;
   }
 
