@@ -36,8 +36,8 @@ constexpr CommandText kText = {
     "  holdfast gateway gateway.db --listen tcp://0.0.0.0:7447\n"
     "  holdfast gateway gateway.db --listen ipc:///run/holdfast.sock --print | my-consumer\n"
     "\n"
-    "Exit status: 0 stopped, 1 failed, 2 wrong usage or URL, 75 temporarily unable (address in\n"
-    "use, database locked)."};
+    "Exit status: 0 stopped, 1 failed (address in use, disk trouble, reader of --print gone), 2\n"
+    "wrong usage or URL, 75 the database stayed locked."};
 
 constexpr int kPollMs = 60 * 1000;  // woken earlier by whatever happens
 constexpr std::int64_t kWatchSliceMs = 60 * 60 * 1000;

@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -231,23 +232,35 @@ void Db::close() {
 
 namespace {
 
+// SQLite writes beside the file as well (-wal, -shm), and says only "unable to open": the folder
+// tells why.
+Status folder_failure(int rc, const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int cause = ::access(folder.c_str(), W_OK) == 0 ? 0 : errno;
+  if (cause == EROFS)
+    return Status::native_error(Code::read_only, rc,
+                                "%s: the file system is read-only; remount it, or check the medium",
+                                path.c_str());
+  if (cause == ENOENT || cause == ENOTDIR)
+    return Status::native_error(Code::not_found, rc, "%s: its folder does not exist; make it first",
+                                path.c_str());
+  return Status::native_error(Code::permission, rc,
+                              "%s: cannot open; check the permissions of the file and its folder",
+                              path.c_str());
+}
+
 Status open_failure(sqlite3* db, int rc, const std::string& path, OpenMode mode) {
-  struct stat facts {};
-  if (::stat(path.c_str(), &facts) != 0) {
-    if (errno == ENOENT && mode != OpenMode::create)
-      return Status::native_error(Code::not_found, rc,
-                                  "%s: no such file; make it with `holdfast init %s`", path.c_str(),
-                                  path.c_str());
-    return Status::native_error(errno == EACCES ? Code::permission : Code::not_found, rc,
-                                "%s: cannot open: %s", path.c_str(), std::strerror(errno));
-  }
-  if (S_ISDIR(facts.st_mode))
+  struct stat facts{};
+  const bool there = ::stat(path.c_str(), &facts) == 0;
+  if (!there && errno == ENOENT && mode != OpenMode::create)
+    return Status::native_error(Code::not_found, rc,
+                                "%s: no such file; make it with `holdfast init %s`", path.c_str(),
+                                path.c_str());
+  if (there && S_ISDIR(facts.st_mode))
     return Status::native_error(Code::invalid, rc, "%s: is a directory, not a database",
                                 path.c_str());
-  if ((rc & 0xff) == SQLITE_CANTOPEN)
-    return Status::native_error(Code::permission, rc,
-                                "%s: cannot open; check the permissions of the file and its folder",
-                                path.c_str());
+  if (!there || (rc & 0xff) == SQLITE_CANTOPEN) return folder_failure(rc, path);
   return sqlite_status(db, rc, path.c_str());
 }
 
@@ -511,7 +524,7 @@ Status run_backup(sqlite3* from, sqlite3* to,
 
 Status backup_database(sqlite3* from, const std::string& new_path,
                        const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  struct stat facts {};
+  struct stat facts{};
   if (::stat(new_path.c_str(), &facts) == 0)
     return Status::error(Code::exists, "%s: exists already; give a new file name",
                          new_path.c_str());
@@ -528,7 +541,7 @@ std::string sqlite_version_text() { return sqlite3_libversion(); }
 int sqlite_version_number() { return sqlite3_libversion_number(); }
 
 std::int64_t wal_file_bytes(const std::string& path) {
-  struct stat facts {};
+  struct stat facts{};
   // stat(2), not open(2): closing a descriptor of the file would drop SQLite's locks.
   return ::stat((path + "-wal").c_str(), &facts) == 0 ? facts.st_size : 0;
 }
