@@ -7,18 +7,23 @@
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <nng/nng.h>
+#include <nng/supplemental/util/platform.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <random>
 #include <set>
 #include <thread>
@@ -122,9 +127,15 @@ class Station {
   platform::Waker waker_;  // outlives the link, which wakes it
 
  public:
+  std::mutex gate;  // locked: NNG's threads stand still as soon as they would wake the owner
+
   explicit Station(const std::string& listen = kAnyPort, int contexts = 64,
                    std::int64_t reply_timeout_ms = 10'000) {
-    REQUIRE(link.open(contexts, reply_timeout_ms, [this] { waker_.wake(); }).ok());
+    const auto wake = [this] {
+      const std::lock_guard<std::mutex> pass(gate);
+      waker_.wake();
+    };
+    REQUIRE(link.open(contexts, reply_timeout_ms, wake).ok());
     const Status status = link.listen(listen, url);
     INFO(status.text());
     REQUIRE(status.ok());
@@ -813,6 +824,46 @@ TEST_CASE("the number of NNG's threads does not grow with the cores") {
   CHECK(threads <= 11);
 }
 
+TEST_CASE("NNG's timeouts do not follow the wall clock (G7)") {
+  prepare_nng();
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const std::int64_t monotonic_ms = now.tv_sec * 1000LL + now.tv_nsec / 1'000'000;
+  CHECK(std::abs(static_cast<std::int64_t>(nng_clock()) - monotonic_ms) < 5000);
+}
+
+#if NNG_MAJOR_VERSION == 1 && NNG_MINOR_VERSION < 10
+// Which is what NNG draws every other time before it reconnects by itself.
+TEST_CASE("a negative wait of NNG's is a wait") {
+  prepare_nng();
+  nng_aio* aio = nullptr;
+  REQUIRE(nng_aio_alloc(&aio, nullptr, nullptr) == 0);
+  const auto start = Steady::now();
+  nng_sleep_aio(-100, aio);
+  nng_aio_wait(aio);
+  CHECK(ms_since(start) >= 99);
+  nng_aio_free(aio);
+}
+#endif
+
+TEST_CASE("a link that waits costs no CPU") {
+  Station station;
+  Device device(station.url);
+  device.connect();
+  device.link.request(1, "take your time", kLongMs);
+  const LinkRequest request = station.expect();
+  const auto cpu_ms = [] {
+    timespec used{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return used.tv_sec * 1000LL + used.tv_nsec / 1'000'000;
+  };
+  const std::int64_t before = cpu_ms();
+  CHECK(device.quiet(500));
+  CHECK(cpu_ms() - before < 100);
+  station.link.reply(request.token, "done");
+  device.expect(Kind::reply);
+}
+
 // -- the server and its peers ---------------------------------------------------------------------
 
 TEST_CASE("garbage from a peer closes its connection and nothing else (G10)") {
@@ -893,8 +944,21 @@ TEST_CASE("peers that connect and vanish during the handshake do not kill the li
   for (const std::string& listen : {std::string(kAnyPort), "ipc://" + directory.file("x.sock")}) {
     INFO(listen);
     Station station(listen);
+    // Hold NNG's threads, so that its side of the handshake surely comes too late.
+    std::deque<Device> devices;
+    for (int i = 0; i < 4; ++i) devices.emplace_back(station.url).connect();
+    std::unique_lock<std::mutex> hold(station.gate);
+    for (Device& device : devices) device.link.request(1, "occupy a thread", kLongMs);
+    REQUIRE(eventually([&] { return !RawPeer(station.url).readable(100); }));
+    for (int i = 0; i < 30; ++i) {
+      RawPeer peer(station.url);
+      if (i % 3 == 0) shutdown(peer.descriptor(), SHUT_WR);  // FIN, then RST: EPIPE over TCP
+      if (i % 3 < 2) peer.reset();
+    }
+    hold.unlock();
     station.start_echo();
-    for (int i = 0; i < 300; ++i) {
+    for (Device& device : devices) device.expect(Kind::reply);
+    for (int i = 0; i < 300; ++i) {  // and as it comes
       RawPeer peer(station.url);
       if (i % 3 == 0) peer.reset();
       if (i % 3 == 1) peer.send(kReqHello.substr(0, 3));
