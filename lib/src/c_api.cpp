@@ -1,0 +1,819 @@
+// The C interface of outbox, inbox and store: translation only, no decisions.
+#include "c_api.hpp"
+
+#include <vector>
+
+#include "holdfast/clock.hpp"
+#include "holdfast/outbox.hpp"
+#include "holdfast/store.hpp"
+#include "holdfast/version.hpp"
+
+using namespace holdfast;
+using namespace holdfast::c_api;
+
+// The numbers of both interfaces are the same, for ever.
+#define HOLDFAST_SAME(c_name, cpp_name) \
+  static_assert(static_cast<int>(c_name) == static_cast<int>(cpp_name), #c_name)
+HOLDFAST_SAME(HOLDFAST_OK, Code::ok);
+HOLDFAST_SAME(HOLDFAST_NO_TRANSACTION, Code::no_transaction);
+HOLDFAST_SAME(HOLDFAST_NOT_DURABLE, Code::not_durable);
+HOLDFAST_SAME(HOLDFAST_INVALID, Code::invalid);
+HOLDFAST_SAME(HOLDFAST_FULL, Code::full);
+HOLDFAST_SAME(HOLDFAST_BUSY, Code::busy);
+HOLDFAST_SAME(HOLDFAST_UNKNOWN, Code::unknown);
+HOLDFAST_SAME(HOLDFAST_NOT_FOUND, Code::not_found);
+HOLDFAST_SAME(HOLDFAST_NEWER_SCHEMA, Code::newer_schema);
+HOLDFAST_SAME(HOLDFAST_NO_SCHEMA, Code::no_schema);
+HOLDFAST_SAME(HOLDFAST_IO, Code::io);
+HOLDFAST_SAME(HOLDFAST_READ_ONLY, Code::read_only);
+HOLDFAST_SAME(HOLDFAST_CORRUPT, Code::corrupt);
+HOLDFAST_SAME(HOLDFAST_NO_SPACE, Code::no_space);
+HOLDFAST_SAME(HOLDFAST_MISUSE, Code::misuse);
+HOLDFAST_SAME(HOLDFAST_UNAVAILABLE, Code::unavailable);
+HOLDFAST_SAME(HOLDFAST_LEASE_LOST, Code::lease_lost);
+HOLDFAST_SAME(HOLDFAST_PERMISSION, Code::permission);
+HOLDFAST_SAME(HOLDFAST_EXISTS, Code::exists);
+HOLDFAST_SAME(HOLDFAST_REFUSED, Code::refused);
+HOLDFAST_SAME(HOLDFAST_INTERNAL, Code::internal);
+HOLDFAST_SAME(HOLDFAST_STATUS_TEXT_BYTES, Status::kTextBytes);
+HOLDFAST_SAME(HOLDFAST_ID_TEXT_BYTES, EventId::kTextBytes + 1);
+HOLDFAST_SAME(HOLDFAST_REASON_BYTES, kMaxReasonBytes + 1);
+HOLDFAST_SAME(HOLDFAST_LANE_NORMAL, kLaneNormal);
+HOLDFAST_SAME(HOLDFAST_LANE_URGENT, kLaneUrgent);
+HOLDFAST_SAME(2, kLaneCount);  // arrays of holdfast_destination
+HOLDFAST_SAME(HOLDFAST_APPLY_ALL, VersionGuard::apply_all);
+HOLDFAST_SAME(HOLDFAST_SKIP_STALE, VersionGuard::skip_stale);
+HOLDFAST_SAME(HOLDFAST_APPLIED_DONE, Applied::done);
+HOLDFAST_SAME(HOLDFAST_APPLIED_DUPLICATE, Applied::duplicate);
+HOLDFAST_SAME(HOLDFAST_APPLIED_STALE, Applied::stale);
+HOLDFAST_SAME(HOLDFAST_APPLIED_RETRY_LATER, Applied::retry_later);
+HOLDFAST_SAME(HOLDFAST_APPLIED_REJECTED, Applied::rejected);
+HOLDFAST_SAME(HOLDFAST_STATE_PENDING, EventState::pending);
+HOLDFAST_SAME(HOLDFAST_STATE_PROCESSING, EventState::processing);
+HOLDFAST_SAME(HOLDFAST_STATE_SENT, EventState::sent);
+HOLDFAST_SAME(HOLDFAST_STATE_RETRY, EventState::retry);
+HOLDFAST_SAME(HOLDFAST_STATE_HELD, EventState::held);
+HOLDFAST_SAME(HOLDFAST_STATE_DEAD, EventState::dead);
+HOLDFAST_SAME(HOLDFAST_STATE_GONE, EventState::gone);
+static_assert(sizeof(holdfast_id) == 16 && sizeof(holdfast_status) == 8 + Status::kTextBytes);
+static_assert(sizeof(holdfast_emitted) == 24 && sizeof(holdfast_code) == sizeof(int));
+static_assert(std::string_view(HOLDFAST_VERSION) == HOLDFAST_VERSION_STRING);
+static_assert(sizeof(holdfast_stats::device) == kMaxDeviceNameBytes + 1);
+
+struct holdfast_outbox {
+  Outbox outbox;
+};
+struct holdfast_inbox {
+  Inbox inbox;
+};
+struct holdfast_store {
+  Store store;
+};
+
+// --- shared ------------------------------------------------------------------------------------
+
+namespace holdfast::c_api {
+
+holdfast_code finish(const Status& status, holdfast_status* out) {
+  if (out != nullptr) {
+    out->code = static_cast<int>(status.code());
+    out->native = status.native();
+    std::memcpy(out->text, status.text(), std::strlen(status.text()) + 1);
+  }
+  return static_cast<holdfast_code>(status.code());
+}
+
+void copy_text(const std::string& from, char* to, std::size_t room) {
+  std::size_t size = from.size() < room ? from.size() : room - 1;
+  if (size < from.size())
+    while (size > 0 && (static_cast<unsigned char>(from[size]) & 0xC0) == 0x80) --size;
+  std::memcpy(to, from.data(), size);
+  to[size] = '\0';
+}
+
+std::string reason_text(const char (&reason)[HOLDFAST_REASON_BYTES]) {
+  return std::string(reason, ::strnlen(reason, sizeof(reason) - 1));
+}
+
+holdfast_id id_of(const EventId& id) {
+  holdfast_id out;
+  std::memcpy(out.bytes, id.bytes.data(), sizeof(out.bytes));
+  return out;
+}
+
+EventId id_of(const holdfast_id& id) {
+  EventId out;
+  std::memcpy(out.bytes.data(), id.bytes, sizeof(id.bytes));
+  return out;
+}
+
+holdfast_record record_of(const EventRecord& record) {
+  holdfast_record out = empty<holdfast_record>();
+  out.seq = record.seq;
+  out.id = id_of(record.id);
+  out.event_type = record.event_type.c_str();
+  out.aggregate_type = record.aggregate_type.c_str();
+  out.aggregate_id = record.aggregate_id.c_str();
+  out.payload = record.payload.data();
+  out.payload_size = record.payload.size();
+  out.payload_is_text = record.payload_is_text ? 1 : 0;
+  out.lane = record.lane;
+  out.content_type = record.content_type.c_str();
+  out.trace = record.trace.c_str();
+  out.headers = record.headers.c_str();
+  out.has_aggregate_version = record.aggregate_version != kNoVersion ? 1 : 0;
+  if (out.has_aggregate_version != 0) out.aggregate_version = record.aggregate_version;
+  out.created_at_ms = record.created_at_ms;
+  out.source = record.source.c_str();
+  out.source_stream = id_of(record.source_stream);
+  out.source_seq = record.source_seq;
+  return out;
+}
+
+Handler handler_of(holdfast_handler handler, void* context) {
+  return [handler, context](const EventRecord& event, sqlite3* db) {
+    const holdfast_record record = record_of(event);
+    holdfast_answer answer = empty<holdfast_answer>();
+    switch (handler(context, &record, db, &answer)) {
+      case HOLDFAST_DONE:
+        return HandlerResult::done();
+      case HOLDFAST_RETRY_LATER:
+        return HandlerResult::retry_later(answer.delay_ms, reason_text(answer.reason));
+      default:
+        return HandlerResult::reject(reason_text(answer.reason));
+    }
+  };
+}
+
+}  // namespace holdfast::c_api
+
+namespace {
+
+std::string bytes_of(const void* data, std::size_t size) {
+  return data != nullptr ? std::string(static_cast<const char*>(data), size) : std::string();
+}
+
+std::string_view view_of(const char* text) { return text != nullptr ? text : std::string_view(); }
+
+Status event_of(const holdfast_event* given, Event& out) {
+  if (given == nullptr) return missing("event");
+  holdfast_event event;
+  Status status = take(given, "event", event);
+  if (!status.ok()) return status;
+  if (event.payload == nullptr && event.payload_size != 0)
+    return Status::error(Code::invalid, "payload: NULL, but payload_size is not 0");
+  out.event_type = view_of(event.event_type);
+  out.aggregate_type = view_of(event.aggregate_type);
+  out.aggregate_id = view_of(event.aggregate_id);
+  if (event.payload != nullptr)
+    out.payload = std::string_view(static_cast<const char*>(event.payload), event.payload_size);
+  out.payload_is_text = event.payload_is_text != 0;
+  out.lane = event.lane;
+  out.content_type = view_of(event.content_type);
+  out.trace = view_of(event.trace);
+  out.headers = view_of(event.headers);
+  if (event.has_aggregate_version != 0) out.aggregate_version = event.aggregate_version;
+  if (event.created_at_ms != 0) out.created_at_ms = event.created_at_ms;
+  out.id = id_of(event.id);
+  return Status();
+}
+
+Status record_of(const holdfast_record* given, EventRecord& out) {
+  if (given == nullptr) return missing("event");
+  holdfast_record record;
+  Status status = take(given, "event", record);
+  if (!status.ok()) return status;
+  if (record.payload == nullptr && record.payload_size != 0)
+    return Status::error(Code::invalid, "payload: NULL, but payload_size is not 0");
+  out.seq = record.seq;
+  out.id = id_of(record.id);
+  out.event_type = text(record.event_type);
+  out.aggregate_type = text(record.aggregate_type);
+  out.aggregate_id = text(record.aggregate_id);
+  out.payload = bytes_of(record.payload, record.payload_size);
+  out.payload_is_text = record.payload_is_text != 0;
+  out.lane = record.lane;
+  out.content_type = text(record.content_type);
+  out.trace = text(record.trace);
+  out.headers = text(record.headers);
+  if (record.has_aggregate_version != 0) out.aggregate_version = record.aggregate_version;
+  out.created_at_ms = record.created_at_ms;
+  out.source = text(record.source);
+  out.source_stream = id_of(record.source_stream);
+  out.source_seq = record.source_seq;
+  return Status();
+}
+
+int busy_timeout(int given) { return given < 0 ? 0 : or_default(given, kBusyTimeoutMs); }
+
+Status store_missing(const holdfast_store* store) {
+  return store != nullptr ? Status() : missing("store");
+}
+
+}  // namespace
+
+// --- status and ids ----------------------------------------------------------------------------
+
+extern "C" {
+
+const char* holdfast_version(void) { return HOLDFAST_VERSION_STRING; }
+
+const char* holdfast_code_name(int code) {
+  if (code < HOLDFAST_OK || code > HOLDFAST_INTERNAL) return "?";
+  return code_name(static_cast<Code>(code));
+}
+
+void holdfast_id_make(holdfast_id* id) {
+  if (id != nullptr) *id = id_of(EventId::make_v7(system_clock().wall_ms()));
+}
+
+void holdfast_id_text(const holdfast_id* id, char text[HOLDFAST_ID_TEXT_BYTES]) {
+  const std::string made = id_of(*id).text();
+  std::memcpy(text, made.c_str(), HOLDFAST_ID_TEXT_BYTES);
+}
+
+int holdfast_id_parse(const char* text, holdfast_id* id) {
+  EventId parsed;
+  if (text == nullptr || id == nullptr || !EventId::parse(text, parsed)) return 0;
+  *id = id_of(parsed);
+  return 1;
+}
+
+// --- outbox ------------------------------------------------------------------------------------
+
+holdfast_code holdfast_outbox_attach(sqlite3* db, const holdfast_outbox_options* options,
+                                     holdfast_outbox** outbox, holdfast_status* status) {
+  if (outbox == nullptr) return finish(missing("outbox"), status);
+  *outbox = nullptr;
+  holdfast_outbox_options given;
+  Status result = take_optional(options, "holdfast_outbox_options", given);
+  if (!result.ok()) return finish(result, status);
+  OutboxOptions own;
+  own.durability = given.relaxed != 0 ? Durability::relaxed : Durability::full;
+  own.busy_timeout_ms = busy_timeout(given.busy_timeout_ms);
+  own.checkpoint_frames = given.checkpoint_frames < 0
+                              ? 0
+                              : or_default(given.checkpoint_frames, holdfast::kCheckpointFrames);
+  if (given.on_commit != nullptr)
+    own.on_commit = [call = given.on_commit, context = given.context] { call(context); };
+  auto made = std::make_unique<holdfast_outbox>();
+  result = Outbox::attach(db, own, made->outbox);
+  if (result.ok()) *outbox = made.release();
+  return finish(result, status);
+}
+
+holdfast_code holdfast_outbox_emit(holdfast_outbox* outbox, const holdfast_event* event,
+                                   holdfast_emitted* emitted, holdfast_status* status) {
+  if (outbox == nullptr) return finish(missing("outbox"), status);
+  Event own;
+  Status result = event_of(event, own);
+  Emitted made;
+  if (result.ok()) result = outbox->outbox.emit(own, &made);
+  if (result.ok() && emitted != nullptr) {
+    emitted->seq = made.seq;
+    emitted->id = id_of(made.id);
+  }
+  return finish(result, status);
+}
+
+holdfast_code holdfast_outbox_resolve(holdfast_outbox* outbox, const holdfast_emitted* emitted,
+                                      holdfast_fate* fate, holdfast_status* status) {
+  if (outbox == nullptr) return finish(missing("outbox"), status);
+  if (emitted == nullptr) return finish(missing("emitted"), status);
+  if (fate == nullptr) return finish(missing("fate"), status);
+  Fate found = Fate::absent;
+  const Status result = outbox->outbox.resolve(Emitted{emitted->seq, id_of(emitted->id)}, found);
+  if (result.ok()) *fate = found == Fate::committed ? HOLDFAST_COMMITTED : HOLDFAST_ABSENT;
+  return finish(result, status);
+}
+
+holdfast_code holdfast_outbox_resolve_id(holdfast_outbox* outbox, const holdfast_id* id,
+                                         int64_t rows_max, holdfast_fate* fate,
+                                         holdfast_status* status) {
+  if (outbox == nullptr) return finish(missing("outbox"), status);
+  if (id == nullptr) return finish(missing("id"), status);
+  if (fate == nullptr) return finish(missing("fate"), status);
+  Fate found = Fate::absent;
+  const Status result = outbox->outbox.resolve(id_of(*id), rows_max, found);
+  if (result.ok()) *fate = found == Fate::committed ? HOLDFAST_COMMITTED : HOLDFAST_ABSENT;
+  return finish(result, status);
+}
+
+void holdfast_outbox_detach(holdfast_outbox* outbox) { delete outbox; }
+
+// --- inbox -------------------------------------------------------------------------------------
+
+holdfast_code holdfast_inbox_attach(sqlite3* db, const holdfast_inbox_options* options,
+                                    holdfast_inbox** inbox, holdfast_status* status) {
+  if (inbox == nullptr) return finish(missing("inbox"), status);
+  *inbox = nullptr;
+  holdfast_inbox_options given;
+  Status result = take_optional(options, "holdfast_inbox_options", given);
+  if (result.ok() && given.guard != HOLDFAST_APPLY_ALL && given.guard != HOLDFAST_SKIP_STALE)
+    result = Status::error(Code::invalid, "guard: not a holdfast_guard");
+  if (!result.ok()) return finish(result, status);
+  InboxOptions own;
+  own.guard = static_cast<VersionGuard>(given.guard);
+  own.busy_timeout_ms = busy_timeout(given.busy_timeout_ms);
+  auto made = std::make_unique<holdfast_inbox>();
+  result = Inbox::attach(db, own, made->inbox);
+  if (result.ok()) *inbox = made.release();
+  return finish(result, status);
+}
+
+holdfast_code holdfast_inbox_once(holdfast_inbox* inbox, const holdfast_record* event,
+                                  const char* consumer, holdfast_handler handler, void* context,
+                                  holdfast_applied* applied, holdfast_status* status) {
+  if (inbox == nullptr) return finish(missing("inbox"), status);
+  if (handler == nullptr) return finish(missing("handler"), status);
+  EventRecord own;
+  Status result = record_of(event, own);
+  Applied done = Applied::done;
+  if (result.ok())
+    result = inbox->inbox.once(own, view_of(consumer), handler_of(handler, context), done);
+  if (result.ok() && applied != nullptr) *applied = static_cast<holdfast_applied>(done);
+  return finish(result, status);
+}
+
+void holdfast_inbox_detach(holdfast_inbox* inbox) { delete inbox; }
+
+// --- store: open -------------------------------------------------------------------------------
+
+holdfast_code holdfast_store_init(const char* path, const holdfast_init_options* options,
+                                  holdfast_init_result* result, holdfast_status* status) {
+  if (path == nullptr) return finish(missing("path"), status);
+  holdfast_init_options given;
+  Status done = take_optional(options, "holdfast_init_options", given);
+  if (done.ok()) done = check_result(result, "holdfast_init_result");
+  if (!done.ok()) return finish(done, status);
+  InitOptions own;
+  own.create = given.must_exist == 0;
+  own.destination = text(given.destination, kDefaultDestination);
+  own.device = text(given.device);
+  own.busy_timeout_ms = busy_timeout(given.busy_timeout_ms);
+  own.page_size = given.page_size;
+  InitResult made;
+  done = Store::init(path, own, &made);
+  if (done.ok()) {
+    holdfast_init_result filled = empty<holdfast_init_result>();
+    filled.created = made.created ? 1 : 0;
+    filled.from_version = made.from_version;
+    filled.to_version = made.to_version;
+    filled.stream = id_of(made.stream);
+    give(filled, result);
+  }
+  return finish(done, status);
+}
+
+holdfast_code holdfast_store_open(const char* path, holdfast_access access,
+                                  const holdfast_store_options* options, holdfast_store** store,
+                                  holdfast_status* status) {
+  if (store == nullptr) return finish(missing("store"), status);
+  *store = nullptr;
+  if (path == nullptr) return finish(missing("path"), status);
+  holdfast_store_options given;
+  Status result = take_optional(options, "holdfast_store_options", given);
+  if (!result.ok()) return finish(result, status);
+  StoreOptions own;
+  own.busy_timeout_ms = busy_timeout(given.busy_timeout_ms);
+  auto made = std::make_unique<holdfast_store>();
+  result = Store::open(
+      path, access == HOLDFAST_ACCESS_READ_WRITE ? Access::read_write : Access::read_only, own,
+      made->store);
+  if (result.ok()) *store = made.release();
+  return finish(result, status);
+}
+
+void holdfast_store_close(holdfast_store* store) { delete store; }
+
+holdfast_code holdfast_store_begin(holdfast_store* store, holdfast_status* status) {
+  return finish(store != nullptr ? store->store.begin() : missing("store"), status);
+}
+
+holdfast_code holdfast_store_commit(holdfast_store* store, holdfast_status* status) {
+  return finish(store != nullptr ? store->store.commit() : missing("store"), status);
+}
+
+holdfast_code holdfast_store_rollback(holdfast_store* store, holdfast_status* status) {
+  return finish(store != nullptr ? store->store.rollback() : missing("store"), status);
+}
+
+sqlite3* holdfast_store_connection(holdfast_store* store) {
+  return store != nullptr ? store->store.connection() : nullptr;
+}
+
+}  // extern "C"
+
+// --- store: look -------------------------------------------------------------------------------
+
+namespace {
+
+bool show(const EventView& view, holdfast_view_fn visit, void* context) {
+  const holdfast_record record = c_api::record_of(view.event);
+  holdfast_view out = empty<holdfast_view>();
+  out.event = &record;
+  out.destination = view.destination.c_str();
+  out.state = static_cast<int>(view.state);
+  out.attempts = view.attempts;
+  out.next_attempt_in_ms = view.next_attempt_in_ms;
+  out.last_error = view.last_error.c_str();
+  out.gone_reason = view.gone_reason.c_str();
+  return visit(context, &out) != 0;
+}
+
+void show_all(const std::vector<EventView>& views, holdfast_view_fn visit, void* context) {
+  for (const EventView& view : views)
+    if (!show(view, visit, context)) return;
+}
+
+bool show(const InboxRow& row, holdfast_inbox_fn visit, void* context) {
+  holdfast_inbox_row out = empty<holdfast_inbox_row>();
+  out.id = id_of(row.id);
+  out.consumer = row.consumer.c_str();
+  out.status = row.status.c_str();
+  out.attempts = row.attempts;
+  out.received_at_ms = row.received_at_ms;
+  out.last_error = row.last_error.c_str();
+  return visit(context, &out) != 0;
+}
+
+bool show(const DestinationStats& row, holdfast_destination_fn visit, void* context) {
+  holdfast_destination out = empty<holdfast_destination>();
+  out.name = row.name.c_str();
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    out.acked_seq[lane] = row.lanes[lane].acked_seq;
+    out.claimed_seq[lane] = row.lanes[lane].claimed_seq;
+  }
+  out.pending = row.pending;
+  out.oldest_pending_age_ms = row.oldest_pending_age_ms;
+  out.retry = row.retry;
+  out.held = row.held;
+  out.dead = row.dead;
+  out.sent = row.sent;
+  out.duplicates = row.duplicates;
+  out.rejected = row.rejected;
+  out.retries = row.retries;
+  out.gone = row.gone;
+  out.rewinds = row.rewinds;
+  out.leased = row.leased ? 1 : 0;
+  out.lease_owner = row.lease_owner.c_str();
+  out.link_failures = row.link_failures;
+  out.last_error = row.last_error.c_str();
+  out.last_error_at_ms = row.last_error_at_ms;
+  return visit(context, &out) != 0;
+}
+
+holdfast_stats stats_of(const StoreStats& from) {
+  holdfast_stats out = empty<holdfast_stats>();
+  copy_text(from.device, out.device, sizeof(out.device));
+  out.stream = id_of(from.stream);
+  out.store = id_of(from.store);
+  out.schema_version = from.schema_version;
+  out.newest_seq = from.newest_seq;
+  out.oldest_seq = from.oldest_seq;
+  out.db_bytes = from.db_bytes;
+  out.wal_bytes = from.wal_bytes;
+  out.forks = from.forks;
+  out.gaps_unreported = from.gaps_unreported;
+  out.oldest_pending_age_ms = -1;
+  for (const DestinationStats& destination : from.destinations) {
+    out.pending += destination.pending;
+    out.retry += destination.retry;
+    out.held += destination.held;
+    out.dead += destination.dead;
+    if (destination.oldest_pending_age_ms > out.oldest_pending_age_ms)
+      out.oldest_pending_age_ms = destination.oldest_pending_age_ms;
+  }
+  out.inbox_applied = from.inbox.applied;
+  out.inbox_duplicates = from.inbox.duplicates;
+  out.inbox_stale = from.inbox.stale;
+  out.inbox_rejected = from.inbox.rejected;
+  out.inbox_later = from.inbox.later;
+  out.inbox_held = from.inbox.held;
+  out.inbox_handler_failures = from.inbox.handler_failures;
+  out.inbox_streams = from.inbox.streams;
+  out.inbox_open_gaps = from.inbox.open_gaps;
+  out.inbox_gone = from.inbox.gone;
+  if (!from.inbox.handler_seconds.empty())
+    out.handler_calls = from.inbox.handler_seconds.back().count;
+  out.handler_seconds_sum = from.inbox.handler_seconds_sum;
+  return out;
+}
+
+Status filter_of(const holdfast_filter* filter, ListFilter& out) {
+  holdfast_filter given;
+  const Status status = take_optional(filter, "holdfast_filter", given);
+  if (!status.ok()) return status;
+  for (int state = HOLDFAST_STATE_PENDING; state <= HOLDFAST_STATE_GONE; ++state)
+    if ((given.states & HOLDFAST_STATE_BIT(state)) != 0)
+      out.states.push_back(static_cast<EventState>(state));
+  out.event_type = text(given.event_type);
+  out.aggregate_type = text(given.aggregate_type);
+  out.aggregate_id = text(given.aggregate_id);
+  out.destination = text(given.destination);
+  out.limit = or_default<std::int64_t>(given.limit, 100);
+  out.after_seq = given.after_seq;
+  out.with_payload = given.without_payload == 0;
+  return status;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* holdfast_state_name(int state) {
+  if (state < HOLDFAST_STATE_PENDING || state > HOLDFAST_STATE_GONE) return "?";
+  return state_name(static_cast<EventState>(state));
+}
+
+holdfast_code holdfast_store_list(holdfast_store* store, const holdfast_filter* filter,
+                                  holdfast_view_fn visit, void* context, holdfast_status* status) {
+  if (store == nullptr || visit == nullptr) return finish(missing("store, visit"), status);
+  ListFilter own;
+  Status result = filter_of(filter, own);
+  if (result.ok())
+    result =
+        store->store.list(own, [&](const EventView& view) { return show(view, visit, context); });
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_find(holdfast_store* store, int64_t seq, holdfast_view_fn visit,
+                                  void* context, holdfast_status* status) {
+  if (store == nullptr || visit == nullptr) return finish(missing("store, visit"), status);
+  std::vector<EventView> views;
+  const Status result = store->store.find(seq, views);
+  if (result.ok()) show_all(views, visit, context);
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_find_id(holdfast_store* store, const holdfast_id* id,
+                                     holdfast_view_fn visit, void* context,
+                                     holdfast_status* status) {
+  if (store == nullptr || visit == nullptr || id == nullptr)
+    return finish(missing("store, id, visit"), status);
+  std::vector<EventView> views;
+  const Status result = store->store.find(id_of(*id), views);
+  if (result.ok()) show_all(views, visit, context);
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_stats(holdfast_store* store, holdfast_stats* stats,
+                                   holdfast_status* status) {
+  if (store == nullptr || stats == nullptr) return finish(missing("store, stats"), status);
+  Status result = check_result(stats, "holdfast_stats");
+  StoreStats found;
+  if (result.ok()) result = store->store.stats(found);
+  if (result.ok()) give(stats_of(found), stats);
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_destinations(holdfast_store* store, holdfast_destination_fn visit,
+                                          void* context, holdfast_status* status) {
+  if (store == nullptr || visit == nullptr) return finish(missing("store, visit"), status);
+  StoreStats found;
+  const Status result = store->store.stats(found);
+  if (result.ok()) {
+    for (const DestinationStats& destination : found.destinations)
+      if (!show(destination, visit, context)) break;
+  }
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_handler_seconds(holdfast_store* store, holdfast_bucket_fn visit,
+                                             void* context, holdfast_status* status) {
+  if (store == nullptr || visit == nullptr) return finish(missing("store, visit"), status);
+  StoreStats found;
+  const Status result = store->store.stats(found);
+  if (result.ok()) {
+    for (const HistogramBucket& bucket : found.inbox.handler_seconds) {
+      holdfast_bucket out = empty<holdfast_bucket>();
+      out.le_seconds = bucket.le_seconds;
+      out.count = bucket.count;
+      if (visit(context, &out) == 0) break;
+    }
+  }
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_list_inbox(holdfast_store* store, const holdfast_inbox_filter* filter,
+                                        holdfast_inbox_fn visit, void* context,
+                                        holdfast_status* status) {
+  if (store == nullptr || visit == nullptr) return finish(missing("store, visit"), status);
+  holdfast_inbox_filter given;
+  Status result = take_optional(filter, "holdfast_inbox_filter", given);
+  if (!result.ok()) return finish(result, status);
+  Store::InboxFilter own;
+  own.status = text(given.status);
+  own.consumer = text(given.consumer);
+  own.limit = or_default<std::int64_t>(given.limit, 100);
+  result =
+      store->store.list_inbox(own, [&](const InboxRow& row) { return show(row, visit, context); });
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_find_inbox(holdfast_store* store, const holdfast_id* id,
+                                        holdfast_inbox_fn visit, void* context,
+                                        holdfast_status* status) {
+  if (store == nullptr || visit == nullptr || id == nullptr)
+    return finish(missing("store, id, visit"), status);
+  std::vector<InboxRow> rows;
+  const Status result = store->store.find_inbox(id_of(*id), rows);
+  if (result.ok()) {
+    for (const InboxRow& row : rows)
+      if (!show(row, visit, context)) break;
+  }
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_streams(holdfast_store* store, holdfast_stream_fn visit, void* context,
+                                     holdfast_status* status) {
+  if (store == nullptr || visit == nullptr) return finish(missing("store, visit"), status);
+  const Status result = store->store.list_streams([&](const InboxStreamRow& row) {
+    holdfast_stream out = empty<holdfast_stream>();
+    out.stream = id_of(row.stream);
+    out.lane = row.lane;
+    out.consumer = row.consumer.c_str();
+    out.device = row.device.c_str();
+    out.mark_seq = row.mark_seq;
+    out.mark_id = id_of(row.mark_id);
+    out.open_gaps = row.open_gaps;
+    out.last_seen_at_ms = row.last_seen_at_ms;
+    return visit(context, &out) != 0;
+  });
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_gaps(holdfast_store* store, holdfast_gap_fn visit, void* context,
+                                  holdfast_status* status) {
+  if (store == nullptr || visit == nullptr) return finish(missing("store, visit"), status);
+  const Status result = store->store.list_gaps([&](const InboxGapRow& row) {
+    holdfast_gap out = empty<holdfast_gap>();
+    out.stream = id_of(row.stream);
+    out.lane = row.lane;
+    out.consumer = row.consumer.c_str();
+    out.first_seq = row.first_seq;
+    out.last_seq = row.last_seq;
+    out.count = row.count;
+    out.state = row.state.c_str();
+    out.reason = row.reason.c_str();
+    return visit(context, &out) != 0;
+  });
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_audit(holdfast_store* store, int64_t limit, holdfast_audit_fn visit,
+                                   void* context, holdfast_status* status) {
+  if (store == nullptr || visit == nullptr) return finish(missing("store, visit"), status);
+  std::vector<AuditRow> rows;
+  const Status result = store->store.audit(limit, rows);
+  if (result.ok()) {
+    for (const AuditRow& row : rows) {
+      holdfast_audit_row out = empty<holdfast_audit_row>();
+      out.at_ms = row.at_ms;
+      out.action = row.action.c_str();
+      out.detail = row.detail.c_str();
+      if (visit(context, &out) == 0) break;
+    }
+  }
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_health(holdfast_store* store, int quick, holdfast_health* health,
+                                    holdfast_text_fn visit, void* context,
+                                    holdfast_status* status) {
+  if (store == nullptr) return finish(missing("store"), status);
+  Status result = check_result(health, "holdfast_health");
+  Store::Health found;
+  if (result.ok()) result = store->store.health(quick != 0, found);
+  if (!result.ok()) return finish(result, status);
+  holdfast_health out = empty<holdfast_health>();
+  out.synchronous = found.synchronous;
+  out.page_size = found.page_size;
+  out.wal_reset_fixed = found.wal_reset_fixed ? 1 : 0;
+  out.application_triggers_ok = found.application_triggers_ok ? 1 : 0;
+  copy_text(found.sqlite_version, out.sqlite_version, sizeof(out.sqlite_version));
+  copy_text(found.journal_mode, out.journal_mode, sizeof(out.journal_mode));
+  copy_text(found.integrity, out.integrity, sizeof(out.integrity));
+  out.findings = static_cast<int64_t>(found.findings.size());
+  give(out, health);
+  if (visit != nullptr) {
+    for (const std::string& finding : found.findings)
+      if (visit(context, finding.c_str()) == 0) break;
+  }
+  return finish(result, status);
+}
+
+// --- store: act --------------------------------------------------------------------------------
+
+holdfast_code holdfast_store_retry(holdfast_store* store, int64_t seq, const char* destination,
+                                   int64_t* changed, holdfast_status* status) {
+  Status result = store_missing(store);
+  std::int64_t count = 0;
+  if (result.ok()) result = store->store.retry(seq, text(destination), count);
+  if (changed != nullptr) *changed = count;
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_retry_all_dead(holdfast_store* store, const char* destination,
+                                            int64_t* changed, holdfast_status* status) {
+  Status result = store_missing(store);
+  std::int64_t count = 0;
+  if (result.ok()) result = store->store.retry_all_dead(text(destination), count);
+  if (changed != nullptr) *changed = count;
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_discard(holdfast_store* store, int64_t seq, const char* destination,
+                                     const char* reason, int64_t* changed,
+                                     holdfast_status* status) {
+  Status result = store_missing(store);
+  std::int64_t count = 0;
+  if (result.ok()) result = store->store.discard(seq, text(destination), text(reason), count);
+  if (changed != nullptr) *changed = count;
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_purge(holdfast_store* store, const holdfast_purge_options* options,
+                                   holdfast_purge_result* result, holdfast_status* status) {
+  Status done = store_missing(store);
+  holdfast_purge_options given;
+  if (done.ok()) done = take_optional(options, "holdfast_purge_options", given);
+  if (done.ok()) done = check_result(result, "holdfast_purge_result");
+  if (!done.ok()) return finish(done, status);
+  PurgeOptions own;
+  own.outbox_older_than_ms = or_default(given.outbox_older_than_ms, kOutboxRetentionMs);
+  own.inbox_older_than_ms = or_default(given.inbox_older_than_ms, kInboxRetentionMs);
+  own.step_rows = or_default(given.step_rows, kPurgeStepRows);
+  PurgeResult removed;
+  done = store->store.purge(own, removed);
+  if (done.ok()) {
+    holdfast_purge_result out = empty<holdfast_purge_result>();
+    out.outbox_rows = removed.outbox_rows;
+    out.inbox_rows = removed.inbox_rows;
+    out.more = removed.more ? 1 : 0;
+    give(out, result);
+  }
+  return finish(done, status);
+}
+
+holdfast_code holdfast_store_add_destination(holdfast_store* store, const char* name,
+                                             holdfast_status* status) {
+  Status result = store_missing(store);
+  if (result.ok()) result = store->store.add_destination(text(name));
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_remove_destination(holdfast_store* store, const char* name, int force,
+                                                holdfast_status* status) {
+  Status result = store_missing(store);
+  if (result.ok()) result = store->store.remove_destination(text(name), force != 0);
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_capture(holdfast_store* store, const holdfast_capture* capture,
+                                     holdfast_status* status) {
+  Status result = store_missing(store);
+  if (result.ok() && capture == nullptr) result = missing("capture");
+  holdfast_capture given;
+  if (result.ok()) result = take(capture, "holdfast_capture", given);
+  if (!result.ok()) return finish(result, status);
+  CaptureSpec own;
+  own.table = text(given.table);
+  own.on_insert = given.on_insert != 0;
+  own.on_update = given.on_update != 0;
+  own.on_delete = given.on_delete != 0;
+  own.event_type = text(given.event_type);
+  own.aggregate_type = text(given.aggregate_type);
+  own.aggregate_id = text(given.aggregate_id);
+  own.payload = text(given.payload);
+  own.aggregate_version = text(given.aggregate_version);
+  own.lane = given.lane;
+  return finish(store->store.capture(own), status);
+}
+
+holdfast_code holdfast_store_remove_capture(holdfast_store* store, const char* table, int* removed,
+                                            holdfast_status* status) {
+  Status result = store_missing(store);
+  int count = 0;
+  if (result.ok()) result = store->store.remove_capture(text(table), count);
+  if (removed != nullptr) *removed = count;
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_backup(holdfast_store* store, const char* new_path,
+                                    void (*progress)(void* context, int64_t done, int64_t total),
+                                    void* context, holdfast_status* status) {
+  Status result = store_missing(store);
+  if (result.ok() && new_path == nullptr) result = missing("new_path");
+  if (!result.ok()) return finish(result, status);
+  result = store->store.backup(new_path, [&](std::int64_t done, std::int64_t total) {
+    if (progress != nullptr) progress(context, done, total);
+  });
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_new_stream(holdfast_store* store, holdfast_status* status) {
+  return finish(store != nullptr ? store->store.new_stream() : missing("store"), status);
+}
+
+}  // extern "C"
