@@ -10,6 +10,9 @@ import tempfile
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 TIDY = os.path.join(ROOT, "tests/tidy/tidy.py")
+sys.path.insert(0, os.path.dirname(TIDY))
+sys.dont_write_bytecode = True
+import tidy  # noqa: E402
 
 # file to add to the copy, its text, and the finding it must give (None: no finding)
 SEEDS = [
@@ -39,44 +42,38 @@ SEEDS = [
 ]
 
 
-def tidy(root):
-    run = subprocess.run([sys.executable, TIDY, root], capture_output=True, text=True)
-    if run.returncode not in (0, 1) or run.stderr:
-        sys.exit(f"tidy.py itself failed:\n{run.stderr}")
-    return run.stdout.splitlines()
+def controls(order, files):
+    """Each seed gives its finding; yields what is wrong with the check."""
+    for path, text, expected in SEEDS:
+        found = list(tidy.findings(order, {**files, path: text}, only=path))
+        if expected is None and found:
+            yield f"control: {path} is fine, but: {found[0]}\n{text}"
+        if expected is not None and not any(expected in line for line in found):
+            yield f"control: expected a finding `{expected}`, got {found}\n{text}"
+
+
+def control_on_disk():
+    """The program itself, on a copy of the tree with one violation."""
+    with tempfile.TemporaryDirectory() as copy:
+        for top in ("lib", "tests/tidy"):
+            shutil.copytree(os.path.join(ROOT, top), os.path.join(copy, top))
+        path, text = "lib/src/outbox.cpp", "\n#include <sqlite3.h>\n"
+        expected = "lib/src/outbox.cpp:2: include"
+        with open(os.path.join(copy, path), "w", encoding="utf-8") as f:
+            f.write(text)
+        run = subprocess.run([sys.executable, TIDY, copy], capture_output=True, text=True)
+        if run.returncode != 1 or expected not in run.stdout:
+            yield f"control: tidy.py exits {run.returncode} on a seeded copy:\n{run.stdout}{run.stderr}"
 
 
 def main():
-    failed = False
-    with tempfile.TemporaryDirectory() as copy:
-        for top in ("lib", "cli", "platforms", "tests"):
-            shutil.copytree(os.path.join(ROOT, top), os.path.join(copy, top))
-        before = set(tidy(copy))
-        for path, text, expected in SEEDS:
-            seeded = os.path.join(copy, path)
-            saved = None
-            if os.path.exists(seeded):
-                with open(seeded, encoding="utf-8") as f:
-                    saved = f.read()
-            with open(seeded, "w", encoding="utf-8") as f:
-                f.write(text)
-            found = [line for line in tidy(copy) if line not in before]
-            if expected is None and found:
-                print(f"control: {path} is fine, but: {found[0]}\n{text}")
-                failed = True
-            if expected is not None and not any(expected in line for line in found):
-                print(f"control: expected a finding `{expected}`, got {found}\n{text}")
-                failed = True
-            if saved is None:
-                os.remove(seeded)
-            else:
-                with open(seeded, "w", encoding="utf-8") as f:
-                    f.write(saved)
-    for line in tidy(ROOT):
+    order, files = tidy.read_order(ROOT), dict(tidy.sources(ROOT))
+    found = list(controls(order, files)) + list(control_on_disk())
+    found += tidy.findings(order, files)
+    for line in found:
         print(line)
-        failed = True
-    print(f"{len(SEEDS)} seeded controls checked")
-    return 1 if failed else 0
+    print(f"{len(files)} files, {len(SEEDS) + 1} seeded controls, {len(found)} findings")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
