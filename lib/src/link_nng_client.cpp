@@ -346,16 +346,17 @@ void Client::close_session(Session& session) {
     session.ending = true;
     changed_.wait(lock, [&session] { return session.senders == 0; });
   }
-  // From here on nothing is started on these any more. Each call waits for a callback that runs.
-  if (session.watchdog != nullptr) nng_aio_stop(session.watchdog);
-  for (Slot& slot : session.slots) {
-    if (slot.aio != nullptr) nng_aio_stop(slot.aio);
-  }
+  // From here on nothing is started on these any more. To stop waits for a callback that runs; to
+  // free also waits for a timeout that is just being handled, which the contexts must outlive.
+  const auto for_each_aio = [&session](void (*end)(nng_aio*)) {
+    if (session.watchdog != nullptr) end(session.watchdog);
+    for (Slot& slot : session.slots) {
+      if (slot.aio != nullptr) end(slot.aio);
+    }
+  };
+  for_each_aio(nng_aio_stop);
+  for_each_aio(nng_aio_free);
   nng_close(session.socket);
-  if (session.watchdog != nullptr) nng_aio_free(session.watchdog);
-  for (Slot& slot : session.slots) {
-    if (slot.aio != nullptr) nng_aio_free(slot.aio);
-  }
 }
 
 Status Client::end_reason(const Session& session, int dial_error) const {

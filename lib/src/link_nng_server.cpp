@@ -155,14 +155,15 @@ Server::~Server() {
     closing_ = true;
     changed_.wait(lock, [this] { return busy_ == 0; });
   }
-  // Each call waits for a callback that runs; after it none starts.
+  // To stop waits for a callback that runs, and none starts after it; to free also waits for a
+  // timeout that is just being handled, which the contexts must outlive.
   for (Slot& slot : slots_) {
     if (slot.aio != nullptr) nng_aio_stop(slot.aio);
   }
-  nng_close(socket_);
   for (Slot& slot : slots_) {
     if (slot.aio != nullptr) nng_aio_free(slot.aio);
   }
+  nng_close(socket_);
   wake_.clear();
 }
 
