@@ -212,10 +212,11 @@ Status Delivery::fenced(const std::string& owner, std::int64_t epoch, const char
                        name_.c_str(), owner.c_str(), static_cast<long long>(epoch));
 }
 
-Status Delivery::put_exception(const ExceptionRow& row) {
-  Status status = exception_put_.prepare(db_.handle(), sql::kExceptionPut);
+Status Delivery::put_exception(const ExceptionRow& row, bool only_new) {
+  Statement& put = only_new ? exception_add_ : exception_put_;
+  Status status = put.prepare(db_.handle(), only_new ? sql::kExceptionAdd : sql::kExceptionPut);
   if (!status.ok()) return status;
-  exception_put_.bind(1, id_)
+  put.bind(1, id_)
       .bind(2, row.seq)
       .bind(3, static_cast<std::int64_t>(row.lane))
       .bind_text(4, exception_name(row.status))
@@ -223,8 +224,8 @@ Status Delivery::put_exception(const ExceptionRow& row) {
       .bind(6, row.next_attempt_ms)
       .bind(7, static_cast<std::int64_t>(row.reported))
       .bind_text_or_null(8, row.last_error);
-  status = exception_put_.run("exception");
-  exception_put_.reset();
+  status = put.run("exception");
+  put.reset();
   return status;
 }
 
@@ -248,8 +249,11 @@ Status Delivery::flush(const std::string& owner, std::int64_t epoch, const Curso
   status = flush_.run("cursor");
   flush_.reset();
   if (status.ok()) status = fenced(owner, epoch, "cursor");
+  // What a person asked for since the relay last read the exceptions stands.
+  std::int64_t control_now = flush.control;
+  if (status.ok() && flush.control >= 0) status = control(control_now);
   for (const ExceptionRow& row : flush.put)
-    if (status.ok()) status = put_exception(row);
+    if (status.ok()) status = put_exception(row, control_now != flush.control);
   for (const std::int64_t seq : flush.erase) {
     if (status.ok()) status = exception_delete_.prepare(db_.handle(), sql::kExceptionDelete);
     if (status.ok()) status = exception_delete_.bind(1, id_).bind(2, seq).run("exception");

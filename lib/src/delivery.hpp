@@ -77,6 +77,7 @@ struct OutboxGap {
 struct CursorFlush {
   LaneCursor lanes[kLaneCount];
   std::int64_t lease_until_ms = 0;
+  std::int64_t control = -1;  // as of which the exceptions are; -1: whatever a person did
   std::int64_t sent = 0, duplicates = 0, rejected = 0, retries = 0;  // to add
   std::vector<ExceptionRow> put;
   std::vector<std::int64_t> erase;
@@ -154,7 +155,7 @@ class Delivery {
 
  private:
   Status fenced(const std::string& owner, std::int64_t epoch, const char* what);
-  Status put_exception(const ExceptionRow& row);
+  Status put_exception(const ExceptionRow& row, bool only_new = false);
   Status add_gap(const OutboxGap& gap);
 
   struct WalState {  // at a fixed address: the WAL hook points here
@@ -169,7 +170,7 @@ class Delivery {
   std::string name_;
   std::int64_t id_ = 0;
   Statement read_[kLaneCount], first_[kLaneCount], read_one_, event_at_, newest_, oldest_, version_,
-      by_name_, flush_, control_, exception_put_, exception_delete_, gap_reported_;
+      by_name_, flush_, control_, exception_put_, exception_add_, exception_delete_, gap_reported_;
 };
 
 }  // namespace holdfast

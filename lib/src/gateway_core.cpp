@@ -308,9 +308,10 @@ Status GatewayCore::process(const wire::Batch& batch, Stream& stream, wire::Ack&
   const bool begins = !stream.known;
   if (begins) stream.mark = batch.prev;
   Status status;
+  // Skips first: a report in the same frame may say that a skipped event is dead.
+  if (!batch.retry) status = skip(batch, stream);
   for (const wire::GapReport& told : batch.reports)
     if (status.ok()) status = report(told, stream);
-  if (status.ok() && !batch.retry) status = skip(batch, stream);
   const std::int64_t mark_before = stream.mark.seq;
   ack.outcomes.resize(batch.events.size());
   for (std::size_t i = 0; i < batch.events.size() && status.ok(); ++i) {
@@ -391,7 +392,14 @@ Status GatewayCore::report(const wire::GapReport& report, Stream& stream) {
     gap.state = GapState::dead;
     status = put_gap(stream, seq, GapState::dead, nullptr, reason);
   }
-  if (!status.ok() || report.reason == wire::GapReason::dead) return status;
+  if (!status.ok()) return status;
+  if (report.reason == wire::GapReason::dead) {
+    // Above the mark: the newest event of all can go dead, and nothing follows it yet.
+    const bool above = report.first > stream.mark.seq && report.first == report.last;
+    if (!above || !open.empty() || stream.gaps.size() >= std::size_t{kMaxGapsPerStream})
+      return status;
+    return put_gap(stream, report.first, GapState::dead, nullptr, reason);
+  }
   // One event that is stored here already: it arrived after all, and nothing is gone.
   if (report.first == report.last && open.empty() && report.first <= stream.mark.seq)
     return Status();
@@ -443,6 +451,7 @@ Status GatewayCore::skip(const wire::Batch& batch, Stream& stream) {
   // is open below it.
   for (const std::int64_t seq : batch.skipped) {
     if (seq <= 0 || (stream.known && seq <= stream.mark.seq)) continue;
+    if (stream.gaps.count(seq) != 0) continue;  // reported dead before anything followed it
     const Status status = put_gap(stream, seq, GapState::skipped, nullptr, "");
     if (!status.ok()) return status;
   }

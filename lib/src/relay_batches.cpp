@@ -312,7 +312,8 @@ Status RelayCore::compose_fresh(int lane, std::int64_t now, InFlight& frame, boo
   }
   add_skipped(lane, batch);
   add_reports(lane, frame);
-  any = !batch.events.empty() || !batch.reports.empty();
+  // A new stream begins even if all there is waits for a retry: retries need a mark to be below.
+  any = !batch.events.empty() || !batch.reports.empty() || (batch.start && !batch.skipped.empty());
   return Status();
 }
 

@@ -207,6 +207,8 @@ Status RelayCore::reload(std::int64_t, const DestinationRow& row) {
     Exception& mine =
         put_exception(exception.lane, exception.seq, exception.aggregate, exception.status);
     static_cast<ExceptionRow&>(mine) = exception;
+    // A time of another boot says nothing now (G7); who takes the lease writes that down.
+    if (row.times_boot_id != delivery_.clock().boot_id()) mine.next_attempt_ms = 0;
   }
   for (OutboxGap& gap : gaps) lanes_[gap.lane].gaps.push_back(std::move(gap));
   for (auto& touched : touched_) touched.clear();
@@ -260,6 +262,7 @@ Status RelayCore::flush(std::int64_t now, bool force) {
     return Status();
   CursorFlush flush = changes_;
   flush.lease_until_ms = now + config_.lease_ms;
+  flush.control = control_;
   for (int lane = 0; lane < kLaneCount; ++lane) {
     flush.lanes[lane] = lanes_[lane].cursor;
     flush.lanes[lane].claimed_seq = std::max(lanes_[lane].sent.seq, lanes_[lane].cursor.acked_seq);
@@ -435,13 +438,16 @@ Status RelayCore::meet_gateway(std::int64_t now, const wire::Welcome& welcome,
     } else {
       // Another store: it has nothing of ours. The same store but a new stream: what the old
       // stream delivered is there, and this stream begins where that one ended.
-      if (!same_store)
-        mine.cursor.base_seq = 0;
-      else if (!same_stream)
+      // Known once and now unknown: a backup from before this stream, and perhaps from before
+      // what an older one delivered. Everything kept goes again; ids remove what is there.
+      if (same_store && !same_stream)
         mine.cursor.base_seq = mine.cursor.acked_seq;
+      else if (!same_store || mine.cursor.base_seq < mine.cursor.acked_seq)
+        mine.cursor.base_seq = 0;
       if (mine.cursor.base_seq < mine.cursor.acked_seq)
         rewind_lane(lane, {mine.cursor.base_seq, EventId()}, update, oldest);
       mine.start = true;
+      report_dead_again(lane, 0);
     }
     mine.sent = {mine.cursor.acked_seq, mine.cursor.acked_id};
     mine.scanned = mine.cursor.acked_seq;
@@ -483,6 +489,17 @@ void RelayCore::rewind_lane(int lane, const wire::Mark& to, Delivery::PeerUpdate
   update.rewound = true;
   cursor.acked_seq = to.seq;
   cursor.acked_id = to.id;
+  report_dead_again(lane, to.seq);
+}
+
+// What the gateway was told about events above `seq`, it does not know any more.
+void RelayCore::report_dead_again(int lane, std::int64_t seq) {
+  auto& exceptions = lanes_[lane].exceptions;
+  for (auto it = exceptions.upper_bound(seq); it != exceptions.end(); ++it) {
+    if (!it->second.reported) continue;
+    it->second.reported = false;
+    touch(lane, it->first);
+  }
 }
 
 // The gateway misses an event at or below the cursor. Either we know why (an exception, a gap

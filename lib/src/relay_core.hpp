@@ -117,6 +117,7 @@ class RelayCore {
   Status meet_gateway(std::int64_t now, const wire::Welcome& welcome, Delivery::PeerUpdate& update);
   void rewind_lane(int lane, const wire::Mark& to, Delivery::PeerUpdate& update,
                    std::int64_t oldest_seq);
+  void report_dead_again(int lane, std::int64_t seq);
   Status reconcile_gap(int lane, std::int64_t seq, wire::GapState state,
                        Delivery::PeerUpdate& update);
   void on_refused(std::int64_t now, const wire::Refused& refused);

@@ -156,6 +156,11 @@ constexpr const char* kExceptionPut =
     " ON CONFLICT(destination_id,seq) DO UPDATE SET"
     " status=excluded.status,attempts=excluded.attempts,next_attempt_ms=excluded.next_attempt_ms,"
     "reported=excluded.reported,last_error=excluded.last_error";
+constexpr const char* kExceptionAdd =
+    "INSERT INTO outbox_exception(destination_id,seq,lane,status,attempts,next_attempt_ms,reported,"
+    "last_error) SELECT ?1,?2,?3,?4,?5,?6,?7,?8 WHERE NOT EXISTS(SELECT 1 FROM outbox_gap WHERE"
+    " destination_id=?1 AND lane=?3 AND first_seq<=?2 AND last_seq>=?2)"
+    " ON CONFLICT(destination_id,seq) DO NOTHING";
 constexpr const char* kExceptionDelete =
     "DELETE FROM outbox_exception WHERE destination_id=?1 AND seq=?2";
 constexpr const char* kExceptionDeleteAll = "DELETE FROM outbox_exception WHERE destination_id=?1";
