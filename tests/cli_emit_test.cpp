@@ -305,12 +305,16 @@ TEST_CASE("NDJSON: ids are printed as soon as their batch is committed") {
   CHECK(db.number("SELECT count(*) FROM outbox_event") == 5);
 }
 
-TEST_CASE("NDJSON: a line without end is refused in bounded memory") {
+TEST_CASE("NDJSON: a line without end is refused in bounded memory (G8)") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const std::string limit;  // sanitizers reserve far more than they use
+#else
+  const std::string limit = "ulimit -v 200000; ";
+#endif
   const Database db;
   const RunResult result =
-      run({"sh", "-c",
-           "ulimit -v 200000; head -c 100000000 /dev/zero | tr '\\0' ' ' | \"$0\" emit "
-           "\"$1\" --ndjson -",
+      run({"bash", "-c",
+           limit + "head -c 100000000 /dev/zero | tr '\\0' ' ' | \"$0\" emit \"$1\" --ndjson -",
            holdfast_program(), db.path()});
   CHECK(result.code() == 2);
   CHECK(error_line_problem(result.err, "emit") == "");
