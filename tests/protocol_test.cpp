@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <string>
 
 #include "support/protocol_world.hpp"
@@ -31,10 +32,15 @@ WorldOptions options_of(std::uint64_t seed) {
   return options;
 }
 
-std::vector<std::string> run_seed(ProtocolWorld& world, std::uint64_t seed) {
+using Prepare = std::function<void(ProtocolWorld&, ProtocolWorld::Features&)>;
+
+std::vector<std::string> run_seed(ProtocolWorld& world, std::uint64_t seed,
+                                  const Prepare& prepare = nullptr) {
   world.reset(options_of(seed));
   try {
-    return world.run_schedule(world.draw_features());
+    ProtocolWorld::Features features = world.draw_features();
+    if (prepare) prepare(world, features);
+    return world.run_schedule(features);
   } catch (const std::exception& error) {
     return {std::string("error: ") + error.what()};
   }
@@ -44,7 +50,6 @@ void run_shard(int shard, int shards) {
   ProtocolWorld world;
   const char* const one = std::getenv("HOLDFAST_SEED");
   if (one != nullptr) {
-    world.trace = std::getenv("HOLDFAST_TRACE") != nullptr;
     const std::vector<std::string> broken = run_seed(world, std::strtoull(one, nullptr, 10));
     for (const std::string& line : world.lines) std::fprintf(stderr, "%s\n", line.c_str());
     for (const std::string& line : broken) FAIL_CHECK(line);
@@ -63,6 +68,35 @@ void run_shard(int shard, int shards) {
   }
 }
 
+constexpr std::uint64_t kControlSeeds = 400;
+
+// How many of the seeds showed that `promise` was broken.
+int caught(const std::string& promise, const Prepare& sabotage) {
+  ProtocolWorld world;
+  int seeds = 0;
+  for (std::uint64_t seed = 1; seed <= kControlSeeds && seeds < 3; ++seed) {
+    bool broken = false;
+    for (const std::string& line : run_seed(world, seed, sabotage))
+      broken = broken || line.compare(0, promise.size(), promise) == 0;
+    if (broken) ++seeds;
+  }
+  return seeds;
+}
+
+void exec(Db& db, const char* sql) { test::check_ok(db.exec(sql, "sabotage"), sql); }
+
+// Lets the test change a frame as a man in the middle would.
+template <typename Kind, typename Change>
+void forge(test::Packet& packet, const Change& change) {
+  wire::Message message;
+  wire::RefusedCode code{};
+  if (!wire::decode(packet.bytes, message, code).ok()) return;
+  auto* body = std::get_if<Kind>(&message);
+  if (body == nullptr) return;
+  change(*body);
+  test::check_ok(wire::encode(message, packet.bytes), "forge");
+}
+
 }  // namespace
 
 TEST_CASE("schedules 1 of 2: every event is applied once and in order or is reported") {
@@ -71,4 +105,70 @@ TEST_CASE("schedules 1 of 2: every event is applied once and in order or is repo
 
 TEST_CASE("schedules 2 of 2: every event is applied once and in order or is reported") {
   run_shard(1, 2);
+}
+
+TEST_CASE("control: a gateway that forgets marks and inbox rows is caught applying twice (G4)") {
+  CHECK(caught("G4", [](ProtocolWorld& world, ProtocolWorld::Features& features) {
+          features.gateway_restore = features.device_copies = false;
+          world.between_steps = [&world] {
+            if (!world.chance(5)) return;
+            exec(world.gateway_db, "DELETE FROM inbox_stream;DELETE FROM inbox_gap");
+            world.purge_inbox();
+          };
+        }) >= 3);
+}
+
+TEST_CASE("control: a device that marks as sent what nobody acknowledged is caught (G3)") {
+  CHECK(caught("G3", [](ProtocolWorld& world, ProtocolWorld::Features& features) {
+          features.gateway_restore = features.device_copies = false;
+          world.between_steps = [&world] {
+            if (!world.chance(5)) return;
+            world.kill_relay(0, 0);
+            exec(world.devices[0]->delivery.db(),
+                 "UPDATE outbox_destination SET acked_seq=(SELECT ifnull(max(seq),0) FROM"
+                 " outbox_event),urgent_acked_seq=(SELECT ifnull(max(seq),0) FROM outbox_event)");
+            world.purge_outbox(0);
+            world.start_relay(0, 0);
+          };
+        }) >= 3);
+}
+
+TEST_CASE("control: an ACK that calls a refused event stored is caught (G3)") {
+  CHECK(caught("G3", [](ProtocolWorld& world, ProtocolWorld::Features& features) {
+          features.gateway_restore = features.device_copies = false;
+          features.purges = true;
+          world.on_wire = [](test::Packet& packet) {
+            if (packet.up) return;
+            forge<wire::Ack>(packet, [](wire::Ack& ack) {
+              for (Outcome& outcome : ack.outcomes) outcome.kind = Outcome::Kind::stored;
+            });
+          };
+        }) >= 3);
+}
+
+TEST_CASE("control: a gateway that does not hold back what follows a refusal is caught (G5)") {
+  CHECK(caught("G5", [](ProtocolWorld& world, ProtocolWorld::Features& features) {
+          features.gateway_restore = features.device_copies = false;
+          features.aggregates = 1;
+          world.options.window = 4;
+          world.between_steps = [&world] {
+            exec(world.gateway_db, "UPDATE inbox_gap SET state='SKIPPED' WHERE state<>'GONE'");
+          };
+        }) >= 3);
+}
+
+TEST_CASE("control: a device that cannot see the mark's event id is caught as a clone (G11)") {
+  CHECK(caught("G11", [](ProtocolWorld& world, ProtocolWorld::Features& features) {
+          features.gateway_restore = false;
+          features.device_copies = true;
+          world.on_wire = [](test::Packet& packet) {
+            if (packet.up) {
+              forge<wire::Batch>(packet, [](wire::Batch& batch) { batch.prev.id = EventId(); });
+              return;
+            }
+            forge<wire::Welcome>(packet, [](wire::Welcome& welcome) {
+              for (wire::WelcomeLane& lane : welcome.lanes) lane.mark.id = EventId();
+            });
+          };
+        }) >= 3);
 }

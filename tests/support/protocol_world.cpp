@@ -1,6 +1,7 @@
 #include "support/protocol_world.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <stdexcept>
 
 #include "event_row.hpp"
@@ -46,17 +47,22 @@ void check_ok(const Status& status, const char* what) {
   if (!status.ok()) throw std::runtime_error(std::string(what) + ": " + status.text());
 }
 
-ProtocolWorld::ProtocolWorld(const WorldOptions& given) {
+ProtocolWorld::ProtocolWorld(const WorldOptions& given)
+    : trace(std::getenv("HOLDFAST_TRACE") != nullptr) {
   SchemaFacts before;
   device_template_ = memory_database();
   check_ok(migrate_schema(device_template_, "device", before), "migrate");
-  exec(device_template_.handle(), "INSERT INTO outbox_destination(name) VALUES('upstream')");
+  exec(device_template_.handle(), "INSERT INTO outbox_destination(id,name) VALUES(1,'upstream')");
   gateway_template_ = memory_database();
   check_ok(migrate_schema(gateway_template_, "gateway", before), "migrate");
   exec(gateway_template_.handle(),
        "CREATE TABLE effect(id INTEGER PRIMARY KEY,event_id BLOB,stream BLOB,seq INTEGER,"
        "lane INTEGER)");
+  // So that reset() can empty a log; the product never deletes the newest row.
+  exec(device_template_.handle(), "DROP TRIGGER outbox_event_guard_newest");
+  exec(gateway_template_.handle(), "DROP TRIGGER outbox_event_guard_newest");
   gateway_db = memory_database();
+  check_ok(copy_database(gateway_template_.handle(), gateway_db.handle()), "copy");
   device_backup_.db = memory_database();
   flush_point_.db = memory_database();
   gateway_backup_.db = memory_database();
@@ -83,11 +89,43 @@ void ProtocolWorld::reset(const WorldOptions& given) {
     spare_.push_back(std::move(device));
   }
   devices.clear();
-  gateway.reset();
-  check_ok(copy_database(gateway_template_.handle(), gateway_db.handle()), "copy");
-  open_gateway();
-  add_device(device_template_.handle());
+  empty_gateway();
+  add_device(nullptr);
   start_relay(0, 0);
+}
+
+// By DELETE where it can be: after copying a database SQLite reads the schema and prepares every
+// statement again, which takes longer than a schedule.
+void ProtocolWorld::empty_gateway() {
+  check_ok(gateway_db.exec("DELETE FROM outbox_event;DELETE FROM inbox_event;"
+                           "DELETE FROM inbox_stream;DELETE FROM inbox_gap;"
+                           "DELETE FROM inbox_aggregate;DELETE FROM holdfast_time;"
+                           "DELETE FROM holdfast_counter;DELETE FROM holdfast_audit;"
+                           "DELETE FROM effect;"
+                           "DELETE FROM holdfast_meta WHERE key='inbox_purge_position'",
+                           "reset"),
+           "reset");
+  set_id(gateway_db.handle(), "store_id");
+  gateway.reset();
+  open_gateway();
+}
+
+void ProtocolWorld::empty_device(Device& device) {
+  check_ok(device.delivery.db().exec(
+               "DELETE FROM outbox_destination;DELETE FROM outbox_exception;"
+               "DELETE FROM outbox_gap;DELETE FROM outbox_event;DELETE FROM holdfast_time;"
+               "DELETE FROM holdfast_counter;DELETE FROM holdfast_audit;"
+               "INSERT INTO outbox_destination(id,name) VALUES(1,'upstream')",
+               "reset"),
+           "reset");
+  set_id(device.db(), "stream_id");
+}
+
+void ProtocolWorld::set_id(sqlite3* db, const char* key) {
+  Statement set;
+  check_ok(set.prepare(db, sql::kMetaSet), key);
+  const EventId id = next_id();
+  check_ok(set.bind_text(1, key).bind_id(2, id).run(key), key);
 }
 
 EventId ProtocolWorld::next_id() {
@@ -104,17 +142,15 @@ EventId ProtocolWorld::next_id() {
 
 Device& ProtocolWorld::add_device(sqlite3* from) {
   std::unique_ptr<Device> fresh;
-  Db db;
   if (!spare_.empty()) {
     fresh = std::move(spare_.back());
     spare_.pop_back();
-    db = std::move(fresh->delivery.db());
-    fresh->delivery.close();
   } else {
     fresh = std::make_unique<Device>();
-    db = memory_database();
+    Db db = memory_database();
+    check_ok(copy_database(device_template_.handle(), db.handle()), "copy");
+    check_ok(fresh->delivery.open(std::move(db), "upstream", false, fresh->clock), "delivery");
   }
-  check_ok(copy_database(from, db.handle()), "copy");
   Device& device = *fresh;
   device.seats.clear();
   device.seats.resize(1);
@@ -125,7 +161,10 @@ Device& ProtocolWorld::add_device(sqlite3* from) {
   device.clock.reboot(1'000, false);
   device.clock.set_wall(ManualClock::kStartWallMs);
   device.clock.advance(1'000);
-  check_ok(device.delivery.open(std::move(db), "upstream", false, device.clock), "delivery");
+  if (from == nullptr)
+    empty_device(device);
+  else
+    check_ok(copy_database(from, device.db()), "copy");
   devices.push_back(std::move(fresh));
   return device;
 }
@@ -235,12 +274,9 @@ void ProtocolWorld::power_cut(int index, bool lose_unsynced, bool wall_known) {
   say("device " + std::to_string(index) + ": power cut" +
       (lost ? ", unsynced commits are gone" : ""));
   for (Seat& seat : where.seats) seat = Seat();
-  Db db = std::move(where.delivery.db());
-  where.delivery.close();
-  if (lost) check_ok(copy_database(flush_point_.db.handle(), db.handle()), "copy");
+  if (lost) check_ok(copy_database(flush_point_.db.handle(), where.db()), "copy");
   flush_point_of_ = -1;
   where.clock.reboot(5'000, wall_known);
-  check_ok(where.delivery.open(std::move(db), "upstream", false, where.clock), "delivery");
   start_relay(index, 0);
 }
 
@@ -311,14 +347,11 @@ void ProtocolWorld::restore_device(int index) {
   Device& where = device(index);
   where.streams.insert(stream(index));
   for (Seat& seat : where.seats) seat = Seat();
-  Db db = std::move(where.delivery.db());
-  where.delivery.close();
-  check_ok(copy_database(device_backup_.db.handle(), db.handle()), "copy");
+  check_ok(copy_database(device_backup_.db.handle(), where.db()), "copy");
   where.log = device_backup_.log;
   where.discarded = device_backup_.discarded;
   where.purged = device_backup_.purged;
   where.clock.reboot(60'000, true);
-  check_ok(where.delivery.open(std::move(db), "upstream", false, where.clock), "delivery");
   if (flush_point_of_ == index) flush_point_of_ = -1;
   may_fork = true;
   say("device " + std::to_string(index) + ": restored to " + std::to_string(where.log.size()));
@@ -377,17 +410,10 @@ void ProtocolWorld::restart_gateway() {
 
 void ProtocolWorld::replace_gateway() {
   say("gateway is replaced by a new one");
-  gateway.reset();
-  check_ok(copy_database(gateway_template_.handle(), gateway_db.handle()), "copy");
-  Statement set;
-  check_ok(set.prepare(gateway_db.handle(), sql::kMetaSet), "store");
-  const EventId store = next_id();
-  check_ok(set.bind_text(1, "store_id").bind_id(2, store).run("store"), "store");
-  set.finalize();
   gateway_lost_state = true;
   gateway_backup_.valid = false;
   link.clear();  // no connection outlives a machine
-  open_gateway();
+  empty_gateway();
 }
 
 void ProtocolWorld::keep_gateway_backup() {
@@ -586,12 +612,12 @@ bool ProtocolWorld::quiet(std::string* why) {
     for (Seat& seat : each->seats)
       if (seat.core && !seat.suspended && !seat.core->idle()) return no("requests are under way");
     const std::int64_t open =
-        number(each->db(),
+        number(each->quiet_exceptions, each->db(),
                "SELECT (SELECT count(*) FROM outbox_exception WHERE status<>'DEAD' OR reported=0)"
                "+(SELECT count(*) FROM outbox_gap WHERE reported=0)");
     if (open > 0) return no("exceptions or reports wait");
     const std::int64_t behind = number(
-        each->db(),
+        each->quiet_events, each->db(),
         "SELECT count(*) FROM outbox_event e,outbox_destination d WHERE e.seq>CASE e.lane WHEN 1"
         " THEN d.urgent_acked_seq ELSE d.acked_seq END AND NOT EXISTS(SELECT 1 FROM"
         " outbox_exception x WHERE x.destination_id=d.id AND x.seq=e.seq) AND NOT EXISTS(SELECT 1"
@@ -629,10 +655,15 @@ bool ProtocolWorld::settle(int steps_max) {
 
 std::int64_t ProtocolWorld::number(sqlite3* db, const std::string& query) {
   Statement statement;
-  check_ok(statement.prepare(db, query.c_str()), query.c_str());
+  return number(statement, db, query.c_str());
+}
+
+std::int64_t ProtocolWorld::number(Statement& statement, sqlite3* db, const char* query) {
+  check_ok(statement.prepare(db, query), query);
   Status status;
   const std::int64_t value = statement.step(status, "number") ? statement.column_int(0) : 0;
-  check_ok(status, query.c_str());
+  check_ok(status, query);
+  statement.reset();
   return value;
 }
 

@@ -59,13 +59,12 @@ struct Seat {
 struct Device {
   ManualClock clock;
   Delivery delivery;
-  Statement insert;
+  Statement insert, quiet_exceptions, quiet_events;
   std::vector<Seat> seats;
 
   std::vector<Fact> log;
   std::set<std::int64_t> discarded, purged;
   std::set<EventId> streams;  // that it ever had
-  bool has_flush_point = false;
 
   sqlite3* db() { return delivery.db().handle(); }
 };
@@ -148,7 +147,7 @@ class ProtocolWorld {
   bool gateway_lost_state = false;
   bool may_fork = false;
   std::mt19937_64 random;
-  bool trace = false;
+  bool trace;
   std::vector<std::string> lines;  // the trace
   void say(const std::string& line) {
     if (trace) lines.push_back(line);
@@ -159,7 +158,10 @@ class ProtocolWorld {
  private:
   Device& device(int index) { return *devices[static_cast<std::size_t>(index)]; }
   Device& add_device(sqlite3* from);
-  void fill_device(Device& device, sqlite3* from);
+  void empty_device(Device& device);
+  void empty_gateway();
+  void set_id(sqlite3* db, const char* key);
+  std::int64_t number(Statement& statement, sqlite3* db, const char* query);
   void open_gateway();
   void perform(int index, int seat, const std::vector<RelayAction>& actions);
   void committed(Device& device);
