@@ -416,8 +416,14 @@ void install_wal_hook(sqlite3* db, WalHookSlot* slot) { sqlite3_wal_hook(db, cal
 
 void remove_wal_hook(sqlite3* db) { sqlite3_wal_hook(db, nullptr, nullptr); }
 
-Status guarded_checkpoint(sqlite3* writer, Db& guard, CheckpointResult& result) {
-  Status status = guard.exec("BEGIN", "checkpoint guard");
+namespace {
+
+// From here on a checkpoint that writers keep from finishing waits for them, this long.
+constexpr int kFinishFrames = 1000;
+constexpr int kFinishWaitMs = 50;
+
+Status checkpoint_under(const char* begin, sqlite3* writer, Db& guard, CheckpointResult& result) {
+  Status status = guard.exec(begin, "checkpoint guard");
   if (!status.ok()) return status;
   std::int64_t ignored = 0;
   // BEGIN alone takes no snapshot; the first read does.
@@ -431,6 +437,19 @@ Status guarded_checkpoint(sqlite3* writer, Db& guard, CheckpointResult& result) 
   if (rc == SQLITE_BUSY || rc == SQLITE_LOCKED) return ended;  // somebody else checkpoints
   status = sqlite_status(writer, rc, "checkpoint");
   return status.ok() ? ended : status;
+}
+
+}  // namespace
+
+Status guarded_checkpoint(sqlite3* writer, Db& guard, CheckpointResult& result) {
+  Status status = checkpoint_under("BEGIN", writer, guard, result);
+  if (!status.ok() || result.wal_frames < kFinishFrames) return status;
+  // Somebody commits all the time, so the end of the WAL runs away from us, nobody finds it wholly
+  // moved, and it would grow for ever (G8). What little is left is moved while nobody can write.
+  guard.set_busy_timeout(kFinishWaitMs);
+  status = checkpoint_under("BEGIN IMMEDIATE", writer, guard, result);
+  guard.set_busy_timeout(0);
+  return status.code() == Code::busy ? Status() : status;  // the next one tries again
 }
 
 Status data_version(sqlite3* db, Statement& statement, std::int64_t& version) {

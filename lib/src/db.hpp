@@ -143,8 +143,9 @@ void install_wal_hook(sqlite3* db, WalHookSlot* slot);
 void remove_wal_hook(sqlite3* db);
 
 // A PASSIVE checkpoint on `writer` while a read transaction on `guard` pins the WAL, so that no
-// commit can reset it meanwhile (G12). `guard` is another connection to the same file. Never
-// blocks writers; not finishing (a long reader) is not an error.
+// commit can reset it meanwhile (G12). `guard` is another connection to the same file. Blocks
+// writers only to finish at all: when they commit so fast that the WAL has grown to twice
+// kCheckpointFrames, for what little is left. Not finishing (a long reader) is not an error.
 struct CheckpointResult {
   int wal_frames = 0;
   int moved_frames = 0;
