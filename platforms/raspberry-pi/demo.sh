@@ -15,7 +15,7 @@ usage() {
 usage: demo.sh [--cycles N] [--seed N] [--rate N] [--keep]
   --cycles N   so many times something is killed (20)
   --seed N     what is killed when; printed, so that a run can be repeated (from the clock)
-  --rate N     readings per second of each device (100)
+  --rate N     readings per second of each device, at most (100)
   --keep       keep the databases and logs
 USAGE
 }
@@ -39,7 +39,7 @@ done
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=${HOLDFAST_BUILD:-$here/../../build/release}
 holdfast=${HOLDFAST_BIN:-$build/cli/holdfast}
-[ -x "$holdfast" ] || holdfast=$here/../../build/holdfast
+[ -x "$holdfast" ] || [ -n "${HOLDFAST_BIN-}${HOLDFAST_BUILD-}" ] || holdfast=$here/../../build/holdfast
 programs=${HOLDFAST_DEMO_DIR:-$build/demo}
 for program in "$holdfast" "$programs"/demo_{sensor,sensor_c,compare}; do
   [ -x "$program" ] || { echo "demo.sh: no $program; run \`make demo\`" >&2; exit 1; }
@@ -133,13 +133,13 @@ recover() { # name…: milliseconds into $value
 # --------------------------------------------------------------------------------------- the run
 
 now_ms && begin=$value
-echo "holdfast demo: $cycles cycles, seed $seed, $rate readings/s from each of two devices"
+echo "holdfast demo: $cycles cycles, seed $seed, up to $rate readings/s from each of two devices"
 echo "  boiler: firmware (C++) and a relay; pump: firmware (C99) with the relay inside; one gateway"
 
 for attempt in 1 2 3 4 5 6 7 8 9 10; do
   start gateway
   for _ in {1..100}; do
-    grep -q 'listening on' "$work/gateway.log" && break 2
+    grep -qs 'listening on' "$work/gateway.log" && break 2
     kill -0 "${pid[gateway]}" 2>/dev/null || break
     pause_ms 20
   done
