@@ -345,7 +345,6 @@ void ProtocolWorld::keep_device_backup(int index) {
 void ProtocolWorld::restore_device(int index) {
   if (!device_backup_.valid) return;
   Device& where = device(index);
-  where.streams.insert(stream(index));
   for (Seat& seat : where.seats) seat = Seat();
   check_ok(copy_database(device_backup_.db.handle(), where.db()), "copy");
   where.log = device_backup_.log;
@@ -362,6 +361,7 @@ int ProtocolWorld::clone_device(int index) {
   Device& copy = add_device(device(index).db());
   const Device& from = device(index);
   copy.log = from.log;
+  copy.streams = from.streams;
   copy.discarded = from.discarded;
   copy.purged = from.purged;
   for (int reboots = 0; reboots < 3; ++reboots) copy.clock.reboot(1'000);
@@ -452,6 +452,8 @@ void ProtocolWorld::perform(int index, int number, const std::vector<RelayAction
       Packet packet{true, index, seat.relay, action.token, {}};
       check_ok(wire::encode(*action.message, packet.bytes), "encode");
       seat.deadline[action.token] = now + options.request_timeout_ms;
+      if (const auto* hello = std::get_if<wire::Hello>(action.message))
+        where.streams.insert(hello->stream);
       if (trace) {
         std::string what = "hello";
         if (const auto* batch = std::get_if<wire::Batch>(action.message)) {
