@@ -162,6 +162,17 @@ TEST_CASE("requests and answers swallowed without a word: the timeout finds out 
   check_right(world, kEvents);
 }
 
+TEST_CASE("every request and every answer arrives twice: still once in effect, in order (G4, G5)") {
+  World world;
+  CHECK(succeeded(world.device({{"count", kAll}})));
+  world.wire().set_judge([](bool, int) { return TcpProxy::Verdict::twice; });
+  Process gateway = world.gateway();
+  CHECK(succeeded(world.relay({{"drain", "1"}, {"batch", "5"}})));
+  CHECK(world.wire().messages(true) >= kEvents / 5);
+  check_right(world, kEvents);
+  CHECK(world.acked() == kEvents);
+}
+
 TEST_CASE("relay killed after the answer, before the mark: sent again, filtered (G3, G4)") {
   for (const int at : {1, 17, kEvents}) {
     CAPTURE(at);

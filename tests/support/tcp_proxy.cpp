@@ -81,8 +81,9 @@ bool TcpProxy::Impl::forward(std::string& pending, bool& greeted, int to, bool u
     ++counts[up ? 1 : 0];
     const Verdict verdict = judging ? judging(up, kind) : Verdict::pass;
     if (verdict == Verdict::cut) return false;
-    if (verdict == Verdict::pass && !send_all(to, std::string_view(pending).substr(0, whole)))
-      return false;
+    const int copies = verdict == Verdict::drop ? 0 : verdict == Verdict::twice ? 2 : 1;
+    for (int i = 0; i < copies; ++i)
+      if (!send_all(to, std::string_view(pending).substr(0, whole))) return false;
     pending.erase(0, whole);
   }
   return true;

@@ -14,6 +14,7 @@ class TcpProxy {
  public:
   enum class Verdict {
     pass,
+    twice,
     drop,  // swallowed; the connection lives on
     cut,   // swallowed, and the connection is closed
   };
