@@ -106,32 +106,32 @@ void print_ids(Output& out, const std::vector<Emitted>& emitted, bool json) {
   out.flush();
 }
 
-// The COMMIT returned an I/O error. Tells what is known, and returns the exit status; ok() of
-// `committed` means that the events are there after all.
+// The COMMIT returned an I/O error: reopens, looks, and tells what is known. Never success: even if
+// the events are there to be read, the disk did not confirm that it has them (G2), so no id is
+// printed.
 int settle_unknown(const Where& where, Emitter& emitter, const Status& unknown,
-                   const std::vector<Emitted>& emitted, bool& committed) {
+                   const std::vector<Emitted>& emitted) {
   const std::string id = emitted.back().id.text();
+  const std::string what =
+      emitted.size() == 1 ? "event " + id
+                          : "the batch of " + std::to_string(emitted.size()) + " up to event " + id;
+  const std::string trouble = std::string("COMMIT met an I/O error (") + unknown.text() + "): ";
+  const std::string check = "check with `holdfast show " + shell_quoted(where.subject) + " " + id +
+                            "` and `holdfast doctor`, or emit again with the same id: harmless";
   Fate fate = Fate::absent;
   const Status status = emitter.resolve(emitted.back(), fate);
-  committed = status.ok() && fate == Fate::committed;
-  if (committed) {
-    note(where, std::string("COMMIT met an I/O error (") + unknown.text() +
-                    "), but the database was reopened and " +
-                    plural(std::int64_t(emitted.size()), "event") + " up to " + id +
-                    " is there; run `holdfast doctor`");
-    return kExitDone;
-  }
-  if (status.ok()) {
+  if (!status.ok()) {
     return fail(where, kExitFailed,
-                std::string("COMMIT met an I/O error (") + unknown.text() +
-                    "); the database was reopened, and nothing was written",
-                "emit again, and run `holdfast doctor`");
+                trouble + "unknown whether " + what + " was written, for reopening failed (" +
+                    status.text() + ")",
+                check);
   }
-  return fail(where, kExitFailed,
-              std::string("unknown whether event ") + id + " was written: " + unknown.text() +
-                  ", and reopening failed: " + status.text(),
-              "check with `holdfast show " + shell_quoted(where.subject) + " " + id +
-                  "` before emitting again, or emit again with --id " + id);
+  if (fate == Fate::committed) {
+    return fail(where, kExitFailed,
+                trouble + what + " is there, but a power cut may still take it away", check);
+  }
+  return fail(where, kExitFailed, trouble + "the database was reopened, and nothing was written",
+              "emit again, and run `holdfast doctor`");
 }
 
 // --- one event ---
@@ -187,12 +187,7 @@ int run_single(const Options& options, const Where& where) {
   status = emitter.open(where.subject);
   if (status.ok()) status = emitter.emit(events, emitted, failed_at);
   Output out;
-  if (status.code() == Code::unknown) {
-    bool committed = false;
-    const int exit_status = settle_unknown(where, emitter, status, emitted, committed);
-    if (committed) print_ids(out, emitted, options.json);
-    return exit_status;
-  }
+  if (status.code() == Code::unknown) return settle_unknown(where, emitter, status, emitted);
   if (!status.ok()) return fail(where, status);
   print_ids(out, emitted, options.json);
   return finish(where, out);
@@ -281,10 +276,9 @@ class NdjsonRun {
     const Status status = emitter_.emit(batch.events, emitted, failed_at);
     if (status.code() == Code::unknown) {
       progress_.clear();
-      bool committed = false;
-      const int exit_status = settle_unknown(where_, emitter_, status, emitted, committed);
-      if (!committed) return exit_status;
-    } else if (!status.ok()) {
+      return settle_unknown(where_, emitter_, status, emitted);
+    }
+    if (!status.ok()) {
       const std::size_t at = std::min(failed_at, batch.lines.size() - 1);
       return fail_line(batch, batch.lines[at], exit_status_of(status.code()), status.text());
     }

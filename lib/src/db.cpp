@@ -366,6 +366,9 @@ Status Transaction::commit() {
   rollback();
   // A commit that could not get a lock or was refused by a constraint is certainly not there.
   if (open && (cause.code() == Code::busy || cause.code() == Code::invalid)) return cause;
+  // Nor is one that met a full disk: a write of it failed (a sync that fails is SQLITE_IOERR), and
+  // the frame that makes the others count is written last.
+  if (cause.code() == Code::no_space) return cause;
   return Status::native_error(Code::unknown, cause.native(),
                               "commit: %s; it may or may not have been stored", sqlite3_errstr(rc));
 }
