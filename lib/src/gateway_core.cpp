@@ -432,6 +432,7 @@ Status GatewayCore::report(const wire::GapReport& report, Stream& stream) {
   status = gap_put_.run("inbox_gap");
   gap_put_.reset();
   if (!status.ok()) return status;
+  if (stream.gone_loaded) stream.gone[report.first] = report.last;
   inbox_.count("gone", count);
   inbox_.count(("gone_" + name).c_str(), count);
   say(LogLevel::warning, "stream " + stream.id.text() + " (" + stream.device + "): seq " +
@@ -465,14 +466,39 @@ bool GatewayCore::blocked(const Stream& stream, const std::string& aggregate,
          group->second.begin()->first < seq;
 }
 
+// At or below the mark and in no open gap: seen before, even if its inbox row was purged. Unless it
+// was reported gone (by a clone of the device, say): then it never came, and saying "duplicate"
+// would lose it in silence (G9).
+Status GatewayCore::seen(Stream& stream, std::int64_t seq, Outcome& outcome) {
+  Status status;
+  if (!stream.gone_loaded) {
+    status = gone_all_.prepare(db_, sql::kInboxGapGoneAll);
+    if (!status.ok()) return status;
+    gone_all_.bind_id(1, stream.id)
+        .bind(2, static_cast<std::int64_t>(stream.lane))
+        .bind_text(3, config_.consumer);
+    while (gone_all_.step(status, "inbox_gap"))
+      stream.gone[gone_all_.column_int(0)] = gone_all_.column_int(1);
+    gone_all_.reset();
+    if (!status.ok()) return status;
+    stream.gone_loaded = true;
+  }
+  auto range = stream.gone.upper_bound(seq);
+  if (range != stream.gone.begin() && (--range)->second >= seq) {
+    outcome.kind = Outcome::Kind::invalid;
+    outcome.reason = "this event was reported gone before; the gateway has closed it";
+    inbox_.count("inbox_rejected");
+    return status;
+  }
+  outcome.kind = Outcome::Kind::duplicate;
+  inbox_.count("inbox_duplicates");
+  return status;
+}
+
 Status GatewayCore::event(const wire::Batch&, EventRecord record, Stream& stream,
                           Outcome& outcome) {
   const std::int64_t seq = record.seq;
-  if (seq <= stream.mark.seq && stream.gaps.count(seq) == 0) {
-    outcome.kind = Outcome::Kind::duplicate;  // seen before, even if its inbox row was purged
-    inbox_.count("inbox_duplicates");
-    return Status();
-  }
+  if (seq <= stream.mark.seq && stream.gaps.count(seq) == 0) return seen(stream, seq, outcome);
   if (record.source_stream.nil()) {
     record.source = stream.device;
     record.source_stream = stream.id;

@@ -63,6 +63,8 @@ class GatewayCore {
     wire::Mark mark;
     std::map<std::int64_t, Gap> gaps;  // open ones
     std::unordered_map<std::string, std::map<std::int64_t, bool>> blocking;
+    bool gone_loaded = false;
+    std::map<std::int64_t, std::int64_t> gone;  // first → last; read only when needed
   };
 
   Status hello(const wire::Hello& hello, std::int64_t now, wire::Message& reply);
@@ -72,6 +74,7 @@ class GatewayCore {
   Status report(const wire::GapReport& report, Stream& stream);
   Status skip(const wire::Batch& batch, Stream& stream);
   Status event(const wire::Batch& batch, EventRecord record, Stream& stream, Outcome& outcome);
+  Status seen(Stream& stream, std::int64_t seq, Outcome& outcome);
   Status load(Stream& stream);
   Status store(const Stream& stream);
   Status put_gap(Stream& stream, std::int64_t seq, wire::GapState state, const EventRecord* event,
@@ -91,7 +94,8 @@ class GatewayCore {
   bool began_inbox_ = false;
   bool appending_ = false;
   bool appended_ = false;
-  Statement stream_get_, stream_put_, gap_open_, gap_put_, gap_delete_, gone_at_, gone_trim_;
+  Statement stream_get_, stream_put_, gap_open_, gap_put_, gap_delete_, gone_at_, gone_all_,
+      gone_trim_;
 };
 
 }  // namespace holdfast

@@ -283,6 +283,9 @@ constexpr const char* kInboxGapDelete =
 constexpr const char* kInboxGapGoneAt =
     "SELECT last_seq FROM inbox_gap WHERE stream=?1 AND lane=?2 AND consumer=?3 AND first_seq=?4"
     " AND state='GONE'";
+constexpr const char* kInboxGapGoneAll =
+    "SELECT first_seq,last_seq FROM inbox_gap WHERE stream=?1 AND lane=?2 AND consumer=?3"
+    " AND state='GONE'";
 constexpr const char* kInboxGapGoneTrim =
     "DELETE FROM inbox_gap WHERE stream=?1 AND lane=?2 AND consumer=?3 AND state='GONE'"
     " AND first_seq<=(SELECT first_seq FROM inbox_gap WHERE stream=?1 AND lane=?2 AND consumer=?3"

@@ -766,14 +766,18 @@ std::vector<std::string> ProtocolWorld::verdict() {
       const auto seq = static_cast<std::int64_t>(i) + 1;
       const std::string name = "event " + std::to_string(seq);
       if (!fact.bad) mine[fact.id] = seq;
-      if (dead.count(seq) != 0 && !fact.bad && rejections[fact.id] < options.dead_after)
+      const auto reported = [&](const char* state) {
+        return std::any_of(gaps.begin(), gaps.end(), [&](const GapView& view) {
+          return where.streams.count(view.stream) != 0 && view.lane == fact.lane &&
+                 view.first <= seq && seq <= view.last && view.state == state;
+        });
+      };
+      const bool told = reported("GONE") || reported("DEAD");
+      // A clone may have reported it gone: then the gateway says so, and it is dead at once.
+      if (dead.count(seq) != 0 && !fact.bad && !reported("GONE") &&
+          rejections[fact.id] < options.dead_after)
         broken.push_back("G6: " + who + name + " is dead without enough rejections");
       if (!fact.bad && times.count(fact.id) != 0) continue;
-      const bool told = std::any_of(gaps.begin(), gaps.end(), [&](const GapView& view) {
-        return where.streams.count(view.stream) != 0 && view.lane == fact.lane &&
-               view.first <= seq && seq <= view.last &&
-               (view.state == "GONE" || view.state == "DEAD");
-      });
       const bool known = dead.count(seq) != 0 || where.discarded.count(seq) != 0 ||
                          (gateway_lost_state && where.purged.count(seq) != 0);
       if (!known)
