@@ -360,8 +360,12 @@ TEST_CASE("start-up and memory of a relay do not grow with the backlog (G8)") {
                              << " kB with " << backlog[1] << "; first answer after " << first_ms[0]
                              << " and " << first_ms[1] << " ms");
   CHECK(peak[0] > 0);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  MESSAGE("memory is not compared: a sanitizer keeps what was freed");
+#else
   // A thread's arena here or there; the backlog itself would be at least 100 bytes an event.
   CHECK(peak[1] - peak[0] < 8'192);
+#endif
   CHECK(first_ms[1] < first_ms[0] + 2'000);
 }
 
