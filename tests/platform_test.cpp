@@ -169,13 +169,13 @@ void wake_from_signal(int) { signalled_waker->wake(); }
 TEST_CASE("a signal handler may wake, and other signals do not end a wait") {
   Waker waker;
   signalled_waker = &waker;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = wake_from_signal;
-  struct sigaction before {};
+  struct sigaction before{};
   sigaction(SIGUSR1, &action, &before);
-  struct sigaction nothing {};
+  struct sigaction nothing{};
   nothing.sa_handler = [](int) {};
-  struct sigaction before2 {};
+  struct sigaction before2{};
   sigaction(SIGUSR2, &nothing, &before2);
 
   const pthread_t waiting = pthread_self();

@@ -25,7 +25,8 @@ TEST_CASE("output far above a pipe's buffer is taken whole") {
 }
 
 TEST_CASE("wait_for finds a whole line, before and after it is written") {
-  Process process = Process::spawn({"sh", "-c", "echo one; echo the port is 77 >&2; exec sleep 30"});
+  Process process =
+      Process::spawn({"sh", "-c", "echo one; echo the port is 77 >&2; exec sleep 30"});
   CHECK(process.wait_for_stderr("port is", 5000) == "the port is 77");
   CHECK(process.wait_for_stdout("one", 5000) == "one");
   CHECK(process.wait_for_stdout("two", 50).empty());

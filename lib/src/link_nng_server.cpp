@@ -171,7 +171,7 @@ Server::~Server() {
 
 // Which file lies at the path of a local socket, "" if none.
 std::string socket_file(const LinkUrl& url) {
-  struct stat info {};
+  struct stat info{};
   if (url.scheme != LinkUrl::Scheme::ipc || lstat(url.path.c_str(), &info) != 0) return {};
   return std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
 }
@@ -179,7 +179,7 @@ std::string socket_file(const LinkUrl& url) {
 // NNG removes the file of a dead process's socket before it listens. It must not get to see any
 // other kind of file, for it would remove that, too.
 Status check_socket_file(const LinkUrl& url) {
-  struct stat info {};
+  struct stat info{};
   if (url.scheme != LinkUrl::Scheme::ipc || lstat(url.path.c_str(), &info) != 0) return {};
   if (S_ISSOCK(info.st_mode)) return {};
   return Status::error(Code::exists, "%s: the file is there and is no socket", url.text.c_str());

@@ -51,7 +51,7 @@ bool read_stat(const std::string& pid, ProcStat& stat) {
 
 // The inode number of the pid namespace, 0 if the kernel does not tell.
 std::uint64_t pid_namespace() {
-  struct stat info {};
+  struct stat info{};
   if (::stat("/proc/self/ns/pid", &info) != 0) return 0;
   return static_cast<std::uint64_t>(info.st_ino);
 }

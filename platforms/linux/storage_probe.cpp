@@ -160,7 +160,7 @@ bool has_option(const std::string& options, const char* name) {
 }
 
 std::string device_number_of(const std::string& block_device) {
-  struct stat info {};
+  struct stat info{};
   if (::stat(block_device.c_str(), &info) != 0 || !S_ISBLK(info.st_mode)) return {};
   return std::to_string(major(info.st_rdev)) + ":" + std::to_string(minor(info.st_rdev));
 }
@@ -230,7 +230,7 @@ void probe_block_device(const std::string& device_number, StorageFacts& facts) {
 }
 
 void probe_space(const std::string& path, StorageFacts& facts) {
-  struct statvfs info {};
+  struct statvfs info{};
   if (::statvfs(path.c_str(), &info) != 0) {
     facts.notes.push_back("free space is unknown");
     return;

@@ -21,7 +21,7 @@ constexpr std::size_t kMaxHeadersBytes = 8 * 1024;    // JSON text
 constexpr std::size_t kMaxHeadersDepth = 16;          // nesting of objects and arrays
 constexpr std::size_t kMaxPayloadBytes = 900 * 1024;  // fits a 1 MiB frame with everything else
 constexpr std::size_t kMaxDeviceNameBytes = 64;
-constexpr std::size_t kMaxReasonBytes = 200;          // of a rejection; longer texts are cut
+constexpr std::size_t kMaxReasonBytes = 200;  // of a rejection; longer texts are cut
 
 // Content types of typed payloads (typed.hpp). On the wire each costs a bit instead of its text.
 constexpr std::string_view kContentTypeJson = "application/json";
