@@ -62,6 +62,7 @@ struct RelayOptions {
   const Clock* clock = nullptr;
 };
 
+// What the relay knows; up to flush_interval_ms ahead of what the database shows.
 struct RelayState {
   enum class Phase { starting, standby, offline, idle, sending, stopped, failed };
   Phase phase = Phase::starting;
