@@ -18,6 +18,8 @@ constexpr CommandText kText = {
     "HELD (waits for an earlier event of its aggregate), DEAD (given up; see retry, discard),\n"
     "GONE (discarded, expired or capped).\n"
     "The database is read in pages: a slow reader of this output holds nothing back.\n"
+    "With --json, a field that is not set is absent (never null); the payload is `payload` if it\n"
+    "is UTF-8, else `payload_base64`; created_at is Unix time in ms, next_attempt_ms from now.\n"
     "\n"
     "Examples:\n"
     "  holdfast ls app.db --status dead,retry\n"
