@@ -163,7 +163,7 @@ Server::~Server() {
   for (Slot& slot : slots_) {
     if (slot.aio != nullptr) nng_aio_free(slot.aio);
   }
-  nng_close(socket_);
+  if (nng_socket_id(socket_) > 0) nng_close(socket_);
   wake_.clear();
 }
 
