@@ -1,4 +1,5 @@
-// The wire under the frames: NNG REQ/REP with contexts, the only file that includes <nng/…>.
+// The wire under the frames: NNG REQ/REP with contexts. Only link_nng*.cpp and nng_compat.cpp, which
+// makes up for NNG's faults, include <nng/…>.
 // Frames are opaque bytes here.
 //
 // Threads: NNG calls back on its own threads; callbacks only fill a bounded mailbox and wake the
@@ -43,13 +44,16 @@ class LinkClient {
 
   // `wake` is called from NNG's threads whenever next() may have something; it must not block.
   Status open(const std::string& url, std::function<void()> wake);
-  // One attempt to connect: `up` or `down` follows. The owner decides when to try again (NNG's own
-  // reconnect loop is not used: it retries without jitter or end).
+  // One attempt to connect: `up` or `down` follows, within 10 s. The owner decides when to try again
+  // (NNG's own reconnect loop is not used: it retries without jitter or end). Does nothing while an
+  // attempt is under way or the pipe is up. When the pipe is lost, what was under way fails, and
+  // `down` comes last.
   void connect();
-  // Drops the pipe and everything under way (each request under way ends with `failed`).
+  // Drops the pipe and everything under way. Each request under way ends with `failed`, which next()
+  // hands out at once; no `up` or `down` of the old pipe comes any more. Does not block.
   void disconnect();
   // Sends one frame; `reply` or `failed` with this token follows, at the latest after timeout_ms.
-  // At most kLinkWindowMax requests may be under way.
+  // At most kLinkWindowMax requests may be under way. A timeout leaves the pipe as it is.
   void request(std::uint64_t token, std::string_view frame, std::int64_t timeout_ms);
   bool next(LinkEvent& event);  // false: nothing now
 
@@ -87,8 +91,10 @@ class LinkServer {
   void reply(std::uint64_t token, std::string_view frame);
   // Takes the next request without answering this one (the device will offer it again).
   void drop(std::uint64_t token);
-  // Checks that each listener still accepts (NNG 1.5.2 can lose one for good, upstream issue 1518)
-  // and listens again where it does not. Call now and then; `healed` counts renewals.
+  // Checks that each listener still accepts (NNG 1.5.2 can lose one for good, upstream issue 1518;
+  // a cleaner of /tmp can remove the file of a local one) and listens again where it does not. Call
+  // now and then; `healed` counts renewals. Takes a millisecond if all is well and up to 5 s for a
+  // listener that is dead; a renewal drops the connections of that listener.
   Status check_listeners(int& healed);
   std::size_t connections() const;
 
