@@ -1,6 +1,5 @@
-// The wire under the frames: NNG REQ/REP with contexts. Only link_nng*.cpp and nng_compat.cpp, which
-// makes up for NNG's faults, include <nng/…>.
-// Frames are opaque bytes here.
+// The wire under the frames: NNG REQ/REP with contexts. Only link_nng*.cpp and nng_compat.cpp,
+// which makes up for NNG's faults, include <nng/…>. Frames are opaque bytes here.
 //
 // Threads: NNG calls back on its own threads; callbacks only fill a bounded mailbox and wake the
 // owner, so that everything else happens on the owner's thread. Options and their reasons:
@@ -44,13 +43,13 @@ class LinkClient {
 
   // `wake` is called from NNG's threads whenever next() may have something; it must not block.
   Status open(const std::string& url, std::function<void()> wake);
-  // One attempt to connect: `up` or `down` follows, within 10 s. The owner decides when to try again
-  // (NNG's own reconnect loop is not used: it retries without jitter or end). Does nothing while an
-  // attempt is under way or the pipe is up. When the pipe is lost, what was under way fails, and
-  // `down` comes last.
+  // One attempt to connect: `up` or `down` follows, within 10 s. The owner decides when to try
+  // again (NNG's own reconnect loop is not used: it retries without jitter or end). Does nothing
+  // while an attempt is under way or the pipe is up. When the pipe is lost, what was under way
+  // fails, and `down` comes last.
   void connect();
-  // Drops the pipe and everything under way. Each request under way ends with `failed`, which next()
-  // hands out at once; no `up` or `down` of the old pipe comes any more. Does not block.
+  // Drops the pipe and everything under way. Each request under way ends with `failed`, which
+  // next() hands out at once; no `up` or `down` of the old pipe comes any more. Does not block.
   void disconnect();
   // Sends one frame; `reply` or `failed` with this token follows, at the latest after timeout_ms.
   // At most kLinkWindowMax requests may be under way. A timeout leaves the pipe as it is.
