@@ -229,6 +229,23 @@ TEST_CASE("a backup is whole, taken under load, and speaks on a stream of its ow
   CHECK(reading.stream == original.stream);
 }
 
+TEST_CASE("a backup ends although somebody commits between any two of its steps") {
+  Fixture f;
+  const std::string filler(64 * 1024, 'x');
+  f.app->run("CREATE TABLE filler(x)");
+  for (int i = 0; i < 64; ++i) f.app->run("INSERT INTO filler VALUES('" + filler + "')");
+  int steps = 0;
+  const std::string copy = f.directory.file("copy.db");
+  must(f.store.backup(copy, [&](std::int64_t, std::int64_t) {
+    // A copy that is started again by each commit would still be going at 100.
+    if (++steps < 100) f.app->run("INSERT INTO filler VALUES(1)");
+  }));
+  CHECK(steps > 1);
+  CHECK(steps < 100);
+  CHECK(Connection(copy).text("PRAGMA integrity_check") == "ok");
+  CHECK(Connection(copy).number("SELECT count(*) FROM filler") == 64);  // the state at its begin
+}
+
 TEST_CASE("a listing holds no read transaction: the WAL can be moved between two rows (G8)") {
   Fixture f;
   insert_events(*f.app, 1000);

@@ -355,6 +355,14 @@ Status Transaction::begin() {
   return sqlite_status(db_, rc, "begin");
 }
 
+Status Transaction::begin_read() {
+  int rc = sqlite3_exec(db_, "BEGIN", nullptr, nullptr, nullptr);
+  active_ = rc == SQLITE_OK;
+  // BEGIN alone takes no snapshot; the first read does.
+  if (active_) rc = sqlite3_exec(db_, "SELECT 1 FROM sqlite_schema", nullptr, nullptr, nullptr);
+  return sqlite_status(db_, rc, "begin");
+}
+
 Status Transaction::commit() {
   const int rc = sqlite3_exec(db_, "COMMIT", nullptr, nullptr, nullptr);
   if (rc == SQLITE_OK) {
@@ -552,8 +560,12 @@ Status backup_database(sqlite3* from, const std::string& new_path,
                          new_path.c_str());
   Db to;
   Status status = Db::open(new_path, OpenMode::create, 5000, to);
-  if (!status.ok()) return status;
-  return run_backup(from, to.handle(), progress);
+  // One read transaction over all steps: without it a commit of another connection between two
+  // steps starts the copy again (sqlite.org/backup.html), and a busy producer would never let it
+  // end.
+  Transaction snapshot(from);
+  if (status.ok()) status = snapshot.begin_read();
+  return status.ok() ? run_backup(from, to.handle(), progress) : status;
 }
 
 Status copy_database(sqlite3* from, sqlite3* to) { return run_backup(from, to, nullptr); }

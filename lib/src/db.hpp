@@ -113,8 +113,9 @@ class Transaction {
   Transaction(const Transaction&) = delete;
   Transaction& operator=(const Transaction&) = delete;
 
-  Status begin();   // waits for the write lock up to the busy timeout; then busy
-  Status commit();  // Code::unknown when the outcome is open
+  Status begin();       // waits for the write lock up to the busy timeout; then busy
+  Status begin_read();  // a snapshot: BEGIN and a first read; ends with rollback()
+  Status commit();      // Code::unknown when the outcome is open
   void rollback();
   bool active() const { return active_; }
 

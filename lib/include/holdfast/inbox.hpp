@@ -64,9 +64,10 @@ class Inbox {
   // As Outbox::attach: the tables must be in the main database; not_durable unless WAL + FULL.
   static Status attach(sqlite3* db, const InboxOptions& options, Inbox& out);
 
-  // Calls fn at most once in effect. With no transaction open it opens and commits its own
-  // (BEGIN IMMEDIATE, so it waits for the write lock up to the busy timeout); inside an open
-  // transaction it uses a savepoint and the caller commits.
+  // Calls fn at most once in effect. The record must be valid (event.hpp), with a seq above 0: an
+  // event that came by another transport and has none gets any positive number. With no transaction
+  // open it opens and commits its own (BEGIN IMMEDIATE, so it waits for the write lock up to the
+  // busy timeout); inside an open transaction it uses a savepoint and the caller commits.
   //
   // duplicate: fn was not called. retry_later, rejected: what fn wrote is rolled back, and the
   // failure (count, text) is recorded with the inbox row, for `holdfast inbox ls --status failed`.

@@ -198,7 +198,8 @@ class Store {
                      Store& out);
 
   // --- look ---
-  // Calls fn for each row in order of seq; fn returns false to stop. Rows are read in pages.
+  // Calls fn for each row, one destination after the other, in order of seq; fn returns false to
+  // stop. Rows are read in pages.
   Status list(const ListFilter& filter, const std::function<bool(const EventView&)>& fn);
   // One event at every destination (one row with destination "" if there is none).
   Status find(std::int64_t seq, std::vector<EventView>& views);
