@@ -772,10 +772,9 @@ holdfast_code holdfast_store_remove_destination(holdfast_store* store, const cha
 
 holdfast_code holdfast_store_capture(holdfast_store* store, const holdfast_capture* capture,
                                      holdfast_status* status) {
-  Status result = store_missing(store);
-  if (result.ok() && capture == nullptr) result = missing("capture");
+  if (store == nullptr || capture == nullptr) return finish(missing("store, capture"), status);
   holdfast_capture given;
-  if (result.ok()) result = take(capture, "holdfast_capture", given);
+  const Status result = take(capture, "holdfast_capture", given);
   if (!result.ok()) return finish(result, status);
   CaptureSpec own;
   own.table = text(given.table);
@@ -803,10 +802,8 @@ holdfast_code holdfast_store_remove_capture(holdfast_store* store, const char* t
 holdfast_code holdfast_store_backup(holdfast_store* store, const char* new_path,
                                     void (*progress)(void* context, int64_t done, int64_t total),
                                     void* context, holdfast_status* status) {
-  Status result = store_missing(store);
-  if (result.ok() && new_path == nullptr) result = missing("new_path");
-  if (!result.ok()) return finish(result, status);
-  result = store->store.backup(new_path, [&](std::int64_t done, std::int64_t total) {
+  if (store == nullptr || new_path == nullptr) return finish(missing("store, new_path"), status);
+  const Status result = store->store.backup(new_path, [&](std::int64_t done, std::int64_t total) {
     if (progress != nullptr) progress(context, done, total);
   });
   return finish(result, status);

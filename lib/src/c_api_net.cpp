@@ -187,8 +187,8 @@ holdfast_code holdfast_gateway_start(const holdfast_gateway_options* options,
   if (result.ok() && given.database == nullptr) result = missing("database");
   if (result.ok() && given.guard != HOLDFAST_APPLY_ALL && given.guard != HOLDFAST_SKIP_STALE)
     result = Status::error(Code::invalid, "guard: not a holdfast_guard");
-  if (result.ok() && given.listen == nullptr && given.listen_count > 0) result = missing("listen");
   if (!result.ok()) return finish(result, status);
+  if (given.listen == nullptr && given.listen_count > 0) return finish(missing("listen"), status);
   GatewayOptions own;
   own.database = given.database;
   for (std::size_t i = 0; i < given.listen_count; ++i) own.listen.push_back(text(given.listen[i]));
