@@ -57,6 +57,23 @@ CaptureSpec reading_spec() {
 
 }  // namespace
 
+TEST_CASE("an init that did not end leaves nothing, and repeating it makes all of it (G3)") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("app.db");
+  InitOptions wrong;
+  wrong.destination = "two words";
+  CHECK(Store::init(path, wrong, nullptr).code() == Code::invalid);
+  InitResult result;
+  must(Store::init(path, {}, &result));
+  CHECK(result.created);
+  Store store;
+  must(Store::open(path, Access::read_only, {}, store));
+  StoreStats stats;
+  must(store.stats(stats));
+  REQUIRE(stats.destinations.size() == 1);
+  CHECK(stats.destinations[0].name == kDefaultDestination);
+}
+
 TEST_CASE("captured tables: insert, update and delete are events in the same transaction (G1)") {
   Fixture f;
   f.app->run("CREATE TABLE reading(id INTEGER PRIMARY KEY, sensor TEXT, celsius)");

@@ -296,7 +296,8 @@ Status check_schema(sqlite3* db, const std::string& path) {
   return Status();
 }
 
-Status migrate_schema(Db& db, const std::string& device, SchemaFacts& before) {
+Status migrate_schema(Db& db, const std::string& device, SchemaFacts& before,
+                      const std::function<Status()>& first_rows) {
   Status status = read_schema(db.handle(), before);
   if (!status.ok()) return status;
   if (before.version > kSchemaVersion) return newer_schema(db.path(), before.version);
@@ -316,6 +317,7 @@ Status migrate_schema(Db& db, const std::string& device, SchemaFacts& before) {
   }
   status = set_meta_int(db.handle(), "schema_version", kSchemaVersion);
   if (status.ok()) status = set_meta_int(db.handle(), "min_writer", kMinWriter);
+  if (status.ok() && before.version == 0 && first_rows) status = first_rows();
   return status.ok() ? transaction.commit() : status;
 }
 

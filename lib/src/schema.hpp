@@ -1,6 +1,8 @@
 // Every SQL string of Holdfast. The tables are explained in lib/docs/SCHEMA.md.
 #pragma once
 
+#include <functional>
+
 #include "db.hpp"
 #include "holdfast/status.hpp"
 #include "holdfast/store.hpp"
@@ -15,8 +17,10 @@ struct SchemaFacts {
 Status read_schema(sqlite3* db, SchemaFacts& facts);
 // ok, no_schema or newer_schema. `writing`: newer tables are fine if min_writer allows us.
 Status check_schema(sqlite3* db, const std::string& path);
-// Creates or migrates inside one transaction. No write if there is nothing to do.
-Status migrate_schema(Db& db, const std::string& device, SchemaFacts& before);
+// Creates or migrates inside one transaction. No write if there is nothing to do. `first_rows`, if
+// set, adds to that transaction when the tables are new: a power cut leaves all of it or nothing.
+Status migrate_schema(Db& db, const std::string& device, SchemaFacts& before,
+                      const std::function<Status()>& first_rows = nullptr);
 
 // The statements that create capture triggers; see Store::capture.
 std::string capture_trigger_name(const std::string& table, const char* op);

@@ -94,14 +94,18 @@ Status Store::init(const std::string& path, const InitOptions& options, InitResu
     if (fresh && options.page_size != 0) status = db.set_page_size(options.page_size);
     if (status.ok()) status = set_wal(db);
   }
+  // In the transaction that makes the tables: nobody would add them later, as the tables are there.
+  const auto first_rows = [&] {
+    Status added;
+    if (!options.destination.empty()) added = insert_destination(db.handle(), options.destination);
+    return added.ok() ? sample_time(db.handle(), clock, false) : added;
+  };
   // Refuses a newer schema, before anything was written.
   if (status.ok())
-    status = migrate_schema(db, options.device.empty() ? host_name() : options.device, facts);
+    status = migrate_schema(db, options.device.empty() ? host_name() : options.device, facts,
+                            first_rows);
   if (!status.ok()) return status;
   const bool created = facts.version == 0;
-  if (created && !options.destination.empty())
-    status = insert_destination(db.handle(), options.destination);
-  if (status.ok() && created) status = sample_time(db.handle(), clock, false);
   // The file's name must survive a power cut as surely as its content.
   if (status.ok() && fresh) status = platform::sync_parent_directory(path);
   Identity identity;
