@@ -2,6 +2,8 @@
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 export JOBS
+# Wanted, not needed: a test without them says that it was skipped.
+OR_SKIP = || echo "make: what lacks them of tests/power will be skipped" >&2
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build demo test test-native test-asan test-tsan check format install soak clean
@@ -21,14 +23,17 @@ demo: build ## kill -9 a device, its relay and a gateway again and again; count 
 
 test: ## all tests: native, with ASan and UBSan, with TSan (28 minutes at most on two cores)
 	@platforms/debian/install-deps build test
+	@platforms/debian/install-deps power-short $(OR_SKIP)
 	@tests/run native asan tsan
 
 test-native test-asan test-tsan: # one of the three
 	@platforms/debian/install-deps build test
+	@platforms/debian/install-deps power-short $(OR_SKIP)
 	@tests/run $(@:test-%=%)
 
-soak: ## the tests that take hours
+soak: ## the tests that take long: make soak HOLDFAST_SOAK_SECONDS=36000 (for each; default 600)
 	@platforms/debian/install-deps build test
+	@platforms/debian/install-deps power $(OR_SKIP)
 	@tests/run soak
 
 check: ## format, layering (tests/tidy) and static analysis

@@ -1,0 +1,206 @@
+"""Virtual machines of the real program: a Debian kernel, an initramfs whose first process is
+holdfast_power, and a disk. TCG only, so it needs no /dev/kvm."""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import time
+
+import cuts
+
+EXT4 = ("crc32c_generic", "jbd2", "mbcache", "crc16", "ext4")
+ARM_KERNEL = ("linux-image-arm64:arm64", "arm64")
+PC_KERNEL = ("linux-image-cloud-amd64:amd64", "amd64")
+DISK = ["-drive", "if=none,id=disk,format=raw,cache=writeback,file={image}"]
+# Modules in the order in which they need each other; one that a kernel has built in is left out.
+MACHINES = {
+    "x86": {
+        "program": "qemu-system-x86_64", "kernel": PC_KERNEL,
+        "modules": EXT4 + ("virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev",
+                           "virtio_pci", "virtio_blk"),
+        "arguments": ["-M", "pc", "-cpu", "max", "-m", "128", "-nodefaults", *DISK,
+                      "-device", "virtio-blk-pci,drive=disk"],
+        "console": "ttyS0", "device": "/dev/vda"},
+    "virt": {
+        "program": "qemu-system-aarch64", "kernel": ARM_KERNEL,
+        "modules": EXT4 + ("virtio_mmio", "virtio_blk"),
+        "arguments": ["-M", "virt", "-cpu", "cortex-a72", "-m", "256", "-nodefaults", *DISK,
+                      "-device", "virtio-blk-device,drive=disk"],
+        "console": "ttyAMA0", "device": "/dev/vda"},
+    "raspi3b": {
+        "program": "qemu-system-aarch64", "kernel": ARM_KERNEL,
+        "modules": EXT4 + ("sdhci", "sdhci-pltfm", "sdhci-iproc", "bcm2835"),
+        "arguments": ["-M", "raspi3b", "-dtb", "{dtb}",
+                      "-drive", "if=sd,format=raw,cache=writeback,file={image}"],
+        "console": "ttyAMA0,115200", "device": "/dev/mmcblk0"},
+}
+DTB = "usr/lib/linux-image-*/broadcom/bcm2837-rpi-3-b.dtb"
+
+
+def only(pattern):
+    found = glob.glob(pattern, recursive=True)
+    if len(found) != 1:
+        raise RuntimeError(f"{pattern}: {len(found)} files, one expected")
+    return found[0]
+
+
+def fetch_kernel(meta_package, architecture):
+    """The unpacked kernel package; downloaded once."""
+    folder = os.path.join(cuts.STORE, f"kernel-{architecture}")
+    if os.path.isdir(folder):
+        return folder
+    depends = cuts.run("apt-cache", "depends", meta_package)
+    package = re.search(r"Depends: (linux-image-\S+)", depends)
+    if not package:
+        raise RuntimeError(f"apt knows no {meta_package}")
+    name = package.group(1).split(":")[0] + ":" + architecture
+    partial = folder + ".partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    os.makedirs(partial)
+    subprocess.run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", name],
+                   cwd=partial, check=True, stdout=subprocess.DEVNULL)
+    cuts.run("dpkg", "-x", only(f"{partial}/*.deb"), partial)
+    os.rename(partial, folder)
+    return folder
+
+
+def built_for_arm():
+    """The cross-built folder. The host's own build serves where it is 64-bit ARM itself."""
+    if os.uname().machine == "aarch64":
+        return cuts.BUILD
+    folder = os.path.join(cuts.STORE, "aarch64")
+    if not os.path.exists(os.path.join(folder, "build.ninja")):
+        cuts.run("cmake", "-G", "Ninja", "-S", cuts.SOURCE, "-B", folder, "--toolchain",
+                 os.path.join(cuts.SOURCE, "toolchains/aarch64.cmake"), "-DCMAKE_BUILD_TYPE=MinSizeRel",
+                 "-DHOLDFAST_STATIC=ON", "-DHOLDFAST_SHARED=OFF", "-DHOLDFAST_DEMO=OFF")
+    cuts.run("cmake", "--build", folder, "-j", os.environ.get("JOBS", str(os.cpu_count())),
+             "--target", "holdfast_power", "holdfast_cli")
+    return folder
+
+
+def pack_initramfs(path, kernel, modules, device_program, holdfast):
+    root = path + ".root"
+    shutil.rmtree(root, ignore_errors=True)
+    os.makedirs(os.path.join(root, "modules"))
+    shutil.copy(device_program, os.path.join(root, "init"))
+    shutil.copy(holdfast, os.path.join(root, "holdfast"))
+    with open(only(f"{kernel}/lib/modules/*/modules.builtin")) as file:
+        built_in = {os.path.basename(line.strip())[:-len(".ko")] for line in file}
+    for number, name in enumerate(modules):
+        if name in built_in:
+            continue
+        module = only(f"{kernel}/lib/modules/*/kernel/**/{name}.ko")
+        shutil.copy(module, os.path.join(root, "modules", f"{number:02}-{name}.ko"))
+    with open(path, "wb") as out:
+        subprocess.run("find . | cpio -o -H newc --quiet", shell=True, cwd=root, stdout=out, check=True)
+
+
+def need(kinds):
+    """Skips unless all of these can be had, before any of them is tried; downloads and builds."""
+    for kind in kinds:
+        spec = MACHINES[kind]
+        arm = spec["kernel"] == ARM_KERNEL
+        programs = [spec["program"], "cpio"]
+        if arm and os.uname().machine != "aarch64":
+            programs += ["aarch64-linux-gnu-g++"]
+        for program in programs:
+            if not shutil.which(program):
+                cuts.skip(f"{program} is not installed (platforms/debian/install-deps power)")
+        if not arm and os.uname().machine != "x86_64":
+            cuts.skip("the x86-64 guest runs the host's own build, and this is no x86-64 host")
+        try:
+            fetch_kernel(*spec["kernel"])
+        except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+            cuts.skip(f"no guest kernel: {error}")
+        if arm:
+            built_for_arm()
+
+
+class Board:
+    """What starts one kind of machine, once need() found that it can be."""
+
+    def __init__(self, kind, folder):
+        self.kind, self.spec, self.folder = kind, MACHINES[kind], folder
+        self.kernel = fetch_kernel(*self.spec["kernel"])
+        arm = self.spec["kernel"] == ARM_KERNEL
+        build = built_for_arm() if arm else cuts.BUILD
+        self.initramfs = os.path.join(folder, f"initramfs-{kind}")
+        holdfast = os.path.join(build, "cli/holdfast") if arm else cuts.HOLDFAST
+        pack_initramfs(self.initramfs, self.kernel, self.spec["modules"],
+                       os.path.join(build, "tests/holdfast_power"), holdfast)
+
+    def start(self, image, seed, relaxed=False, extra=()):
+        dtb = only(os.path.join(self.kernel, DTB)) if self.kind == "raspi3b" else ""
+        arguments = [word.format(image=image, dtb=dtb) for word in self.spec["arguments"]]
+        line = (f"console={self.spec['console']} quiet panic=-1 power.device={self.spec['device']} "
+                f"power.seed={seed} power.relaxed={int(relaxed)}")
+        return Machine([self.spec["program"], "-accel", "tcg", "-display", "none", "-no-reboot",
+                        "-serial", "stdio", *arguments, *extra, "-kernel",
+                        only(f"{self.kernel}/boot/vmlinuz-*"), "-initrd", self.initramfs,
+                        "-append", line])
+
+
+class Machine:
+    """A running guest, and what its console said."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT)
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self.rest, self.lines = b"", []
+        self.acked, self.found, self.problem, self.ready = -1, -1, "", False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.listen()
+
+    def listen(self):
+        """Takes in what the console said since; False once the machine is gone."""
+        while True:
+            try:
+                data = os.read(self.process.stdout.fileno(), 65536)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            *lines, self.rest = (self.rest + data).split(b"\n")
+            for line in lines:
+                self.hear(line.decode(errors="replace").strip())
+
+    def hear(self, line):
+        self.lines.append(line)
+        del self.lines[:-40]
+        kind, _, text = line.partition(" ")
+        if kind == "acked":
+            self.acked = int(text)
+        elif kind == "found":
+            self.found = int(text)
+        elif kind == "ready":
+            self.ready = True
+        elif kind == "command":
+            command, status = text.split()
+            if int(status) not in cuts.COMMANDS[command]:
+                self.problem = f"holdfast {command}: exit status {status}"
+        elif kind in ("bad", "failed") or re.search("Kernel panic|EXT4-fs error|Oops", line):
+            self.problem = self.problem or line
+
+    def wait(self, condition, seconds):
+        """True once the condition holds; False if the machine ended, failed or took too long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            alive = self.listen()
+            if condition():
+                return True
+            if not alive or self.problem:
+                break
+            time.sleep(0.002)
+        self.problem = self.problem or "silent: " + " | ".join(self.lines[-5:])
+        return False
