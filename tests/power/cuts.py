@@ -32,14 +32,15 @@ def options(description, add=None):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--short", action="store_true", help="the run of `make test`")
     parser.add_argument("--seconds", type=float, help="budget; default: HOLDFAST_SOAK_SECONDS, 600")
-    parser.add_argument("--seed", type=int, help="default: HOLDFAST_TEST_SEED, or a new one")
+    parser.add_argument("--seed", type=int, help="default: HOLDFAST_TEST_SEED; else 1 if --short, or a new one")
     if add:
         add(parser)
     chosen = parser.parse_args()
     if chosen.seconds is None:
         chosen.seconds = float(os.environ.get("HOLDFAST_SOAK_SECONDS", 600))
     if chosen.seed is None:
-        chosen.seed = int(os.environ.get("HOLDFAST_TEST_SEED", random.SystemRandom().randrange(1, 10**6)))
+        fresh = 1 if chosen.short else random.SystemRandom().randrange(1, 10**6)
+        chosen.seed = int(os.environ.get("HOLDFAST_TEST_SEED", fresh))
     return chosen
 
 
