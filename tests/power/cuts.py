@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ SOURCE = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.environ.get("HOLDFAST_BUILD", os.path.join(SOURCE, "build/release"))
 # Guest kernels and kept evidence: outside the build of one preset, as all of them use it.
 STORE = os.path.join(SOURCE, "build/power")
+WORK = os.path.join(STORE, "work")
 DEVICE = os.path.join(BUILD, "tests/holdfast_power")
 HOLDFAST = os.environ.get("HOLDFAST_BIN", os.path.join(BUILD, "cli/holdfast"))
 SKIPPED = 77
@@ -45,30 +45,34 @@ def options(description, add=None):
 
 
 def enter_namespace():
-    """Starts this script again in a mount and process namespace of its own. Whatever ends it, also
-    SIGKILL by a time limit, the kernel then undoes every mount, frees the loop devices and ends
-    every process in it."""
+    """Goes on in a mount and process namespace of its own. Whatever ends this script, also SIGKILL by
+    a time limit, the kernel then undoes every mount, frees the loop devices and ends every process."""
     if os.environ.get("HOLDFAST_POWER_INSIDE") == "1":
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        os.makedirs(WORK, exist_ok=True)
+        run("mount", "-t", "tmpfs", "-o", "size=2g", "tmpfs", WORK)
         return
     if os.geteuid() != 0:
         skip("not root, which mounting an image needs")
-    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    if subprocess.run(command + ["true"], stderr=subprocess.DEVNULL).returncode != 0:
-        skip("this machine permits no mount and process namespaces")
-    os.environ["HOLDFAST_POWER_INSIDE"] = "1"
-    os.execvp(command[0], command + [sys.executable] + sys.argv)
-
-
-@contextlib.contextmanager
-def workshop():
-    """A temporary folder in memory, where there is one."""
-    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = tempfile.mkdtemp(prefix="holdfast-power-", dir=where)
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork",
+               "--kill-child", "--mount-proc"]
     try:
-        yield folder
+        permitted = subprocess.run(command + ["true"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        permitted = False
+    if not permitted:
+        skip("this machine permits no mount and process namespaces")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    inside = subprocess.Popen(command + [sys.executable] + sys.argv,
+                              env=dict(os.environ, HOLDFAST_POWER_INSIDE="1"))
+    try:
+        sys.exit(inside.wait())
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        inside.kill()
+
+
+def workshop():
+    """A temporary folder in memory, of this namespace alone."""
+    return tempfile.TemporaryDirectory(dir=WORK)
 
 
 def run(*command):

@@ -25,10 +25,8 @@ PAUSE_SECONDS_MAX = 0.04
 class Monitor:
     """QEMU's control socket (QMP)."""
 
-    def __init__(self, path):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(path)
-        self.file = self.socket.makefile("rw")
+    def __init__(self, connected):
+        self.file = connected.makefile("rw")
         self.file.readline()  # the greeting
         self.command("qmp_capabilities")
 
@@ -61,13 +59,14 @@ def judge_disk(disk, folder, seed):
 def round_of_cuts(board, seed, tally, until, relaxed, enough):
     """One boot from an empty disk, and its cuts. False once there is nothing more to do."""
     dice = random.Random(seed)
-    disk, qmp = (os.path.join(board.folder, name) for name in ("disk", "qmp"))
+    disk = os.path.join(board.folder, "disk")
+    ours, theirs = socket.socketpair()
     cuts.make_image(disk, IMAGE_MIB)
-    with board.start(disk, seed, relaxed, ("-qmp", f"unix:{qmp},server,nowait")) as guest:
+    with ours, theirs, board.start(disk, seed, relaxed, theirs) as guest:
         # From here on its every step, the making of the database too, is cut.
         if not guest.wait(lambda: "booted" in guest.lines, BOOT_SECONDS):
             raise RuntimeError(f"{board.kind} does not boot: {guest.problem}")
-        monitor = Monitor(qmp)
+        monitor = Monitor(ours)
         for number in range(CUTS_PER_BOOT):
             if (tally.cuts and time.monotonic() > until) or (enough and tally.lost >= enough):
                 return False

@@ -130,23 +130,27 @@ class Board:
         pack_initramfs(self.initramfs, self.kernel, self.spec["modules"],
                        os.path.join(build, "tests/holdfast_power"), holdfast)
 
-    def start(self, image, seed, relaxed=False, extra=()):
+    def start(self, image, seed, relaxed=False, monitor=None):
+        """`monitor`: a connected socket that QEMU's control protocol (QMP) is to speak on."""
         dtb = only(os.path.join(self.kernel, DTB)) if self.kind == "raspi3b" else ""
         arguments = [word.format(image=image, dtb=dtb) for word in self.spec["arguments"]]
         line = (f"console={self.spec['console']} quiet panic=-1 power.device={self.spec['device']} "
                 f"power.seed={seed} power.relaxed={int(relaxed)}")
+        if monitor:
+            arguments += ["-chardev", f"socket,id=monitor,fd={monitor.fileno()}",
+                          "-mon", "chardev=monitor,mode=control"]
         return Machine([self.spec["program"], "-accel", "tcg", "-display", "none", "-no-reboot",
-                        "-serial", "stdio", *arguments, *extra, "-kernel",
+                        "-serial", "stdio", *arguments, "-kernel",
                         only(f"{self.kernel}/boot/vmlinuz-*"), "-initrd", self.initramfs,
-                        "-append", line])
+                        "-append", line], (monitor.fileno(),) if monitor else ())
 
 
 class Machine:
     """A running guest, and what its console said."""
 
-    def __init__(self, command):
+    def __init__(self, command, inherited):
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT)
+                                        stderr=subprocess.STDOUT, pass_fds=inherited)
         os.set_blocking(self.process.stdout.fileno(), False)
         self.rest, self.lines = b"", []
         self.acked, self.found, self.problem, self.ready = -1, -1, "", False
