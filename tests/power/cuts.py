@@ -78,7 +78,7 @@ def workshop():
 def run(*command):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}: {done.stdout.strip()}")
+        raise RuntimeError(f"{' '.join(command)}: {' '.join(done.stdout.split())}")
     return done.stdout
 
 

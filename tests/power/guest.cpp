@@ -61,11 +61,15 @@ std::string parameter(const std::string& name, const std::string& fallback) {
   return fallback;
 }
 
+// Its name appears before it can be opened: ENXIO, seen with an SD card.
 void wait_for(const std::string& device) {
-  for (int waited = 0; access(device.c_str(), F_OK) != 0; waited += kDevicePollMs) {
+  int fd = -1;
+  for (int waited = 0; (fd = open(device.c_str(), O_RDONLY | O_CLOEXEC)) < 0;
+       waited += kDevicePollMs) {
     if (waited > kDeviceWaitMs) fail(device);
     usleep(kDevicePollMs * 1000);
   }
+  close(fd);
 }
 
 // The shipped program opens the database as well: "command stats 0" is its exit status.
