@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdio>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "characters.hpp"
@@ -26,32 +26,8 @@ void append_unicode_escape(std::string& out, std::uint32_t code) {
   append_hex(out, "\\u%04x", 0xdc00 + ((code - 0x10000) & 0x3ffU));
 }
 
-void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
-  while (!text.empty()) {
-    std::uint32_t code = 0;
-    const std::size_t length = decode_utf8(text, code);
-    if (length == 0) {
-      out += "\xef\xbf\xbd";  // U+FFFD
-      text.remove_prefix(1);
-      continue;
-    }
-    if (code == '"' || code == '\\') {
-      out += '\\';
-      out += static_cast<char>(code);
-    } else if (code == '\n') {
-      out += "\\n";
-    } else if (is_unsafe_to_show(code)) {
-      append_unicode_escape(out, code);
-    } else {
-      out += text.substr(0, length);
-    }
-    text.remove_prefix(length);
-  }
-  out += '"';
-}
-
-// A valid JSON text on one line, with the same meaning.
+// A valid JSON text on one line, with the same meaning and nothing a terminal obeys. Numbers keep
+// every digit: headers are shown, and read back, as the producer wrote them.
 std::string compact(std::string_view json) {
   std::string out;
   bool in_string = false;
@@ -77,6 +53,11 @@ std::string compact(std::string_view json) {
     json.remove_prefix(length);
   }
   return out;
+}
+
+// nlohmann's text of a value; what is not UTF-8 becomes U+FFFD.
+std::string dump(const nlohmann::json& value) {
+  return compact(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 // --- reading ---
@@ -218,14 +199,12 @@ int base64_digit(char c) {
 
 void JsonLine::name(std::string_view name) {
   if (line_.size() > 1) line_ += ',';
-  append_json_string(line_, name);
+  line_ += dump(name);
   line_ += ':';
 }
 
 JsonLine& JsonLine::text(std::string_view field, std::string_view value) {
-  name(field);
-  append_json_string(line_, value);
-  return *this;
+  return raw(field, dump(value));
 }
 
 JsonLine& JsonLine::text_if_set(std::string_view field, std::string_view value) {
@@ -236,11 +215,7 @@ JsonLine& JsonLine::number(std::string_view field, std::int64_t value) {
   return raw(field, std::to_string(value));
 }
 
-JsonLine& JsonLine::real(std::string_view field, double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.9g", value);
-  return raw(field, text);
-}
+JsonLine& JsonLine::real(std::string_view field, double value) { return raw(field, dump(value)); }
 
 JsonLine& JsonLine::boolean(std::string_view field, bool value) {
   return raw(field, value ? "true" : "false");
