@@ -49,7 +49,10 @@ def enter_namespace():
     a time limit, the kernel then undoes every mount, frees the loop devices and ends every process."""
     if os.environ.get("HOLDFAST_POWER_INSIDE") == "1":
         os.makedirs(WORK, exist_ok=True)
-        run("mount", "-t", "tmpfs", "-o", "size=2g", "tmpfs", WORK)
+        try:
+            run("mount", "-t", "tmpfs", "-o", "size=2g", "tmpfs", WORK)
+        except RuntimeError as error:
+            skip(f"nothing can be mounted here: {error}")
         return
     if os.geteuid() != 0:
         skip("not root, which mounting an image needs")
@@ -76,7 +79,10 @@ def workshop():
 
 
 def run(*command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    except OSError as error:
+        raise RuntimeError(f"{command[0]}: {error.strerror}") from error
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {' '.join(done.stdout.split())}")
     return done.stdout
@@ -100,8 +106,8 @@ def mounted(image, folder, mount_options=""):
 
 def need_loop_mount(folder):
     image = os.path.join(folder, "probe.img")
-    make_image(image, 8)
     try:
+        make_image(image, 8)
         with mounted(image, os.path.join(folder, "probe")):
             pass
     except RuntimeError as error:

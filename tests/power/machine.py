@@ -154,6 +154,7 @@ class Machine:
         os.set_blocking(self.process.stdout.fileno(), False)
         self.rest, self.lines = b"", []
         self.acked, self.found, self.problem, self.ready = -1, -1, "", False
+        self.promises = 0  # how often it said "acked"
 
     def __enter__(self):
         return self
@@ -185,6 +186,7 @@ class Machine:
         kind, _, text = line.partition(" ")
         if kind == "acked":
             self.acked = int(text)
+            self.promises += 1
         elif kind == "found":
             self.found = int(text)
         elif kind == "ready":

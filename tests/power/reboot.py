@@ -15,17 +15,23 @@ import machine
 
 IMAGE_MIB = 64
 BOOT_SECONDS = 240
-RUN_SECONDS_MAX = 1.5
+# A life is cut during recovery, or after so many promises: an SD card makes a few in a second.
+EARLY_SHARE, EARLY_SECONDS_MAX = 0.2, 0.3
+PROMISES_MAX, RUN_SECONDS_MAX = 150, 10
 BOOTS_PER_DISK = 25
 
 
 def boot_and_kill(board, disk, seed, dice, relaxed):
     """One life of the machine, from power on to the cut. Returns the dead machine."""
     with board.start(disk, seed, relaxed) as guest:
-        # Now and then during recovery, else some time into the writing.
-        early = dice.random() < 0.2
-        if guest.wait(lambda: ("booted" in guest.lines if early else guest.ready), BOOT_SECONDS):
-            time.sleep(dice.uniform(0, 0.3 if early else RUN_SECONDS_MAX))
+        if dice.random() < EARLY_SHARE:
+            if guest.wait(lambda: "booted" in guest.lines, BOOT_SECONDS):
+                time.sleep(dice.uniform(0, EARLY_SECONDS_MAX))
+        elif guest.wait(lambda: guest.ready, BOOT_SECONDS):
+            enough, until = dice.randint(0, PROMISES_MAX), time.monotonic() + RUN_SECONDS_MAX
+            while guest.promises < enough and time.monotonic() < until and guest.listen():
+                time.sleep(0.002)
+            time.sleep(dice.uniform(0, 0.05))
     return guest
 
 
