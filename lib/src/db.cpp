@@ -294,6 +294,18 @@ Status Db::open(const std::string& path, OpenMode mode, int busy_timeout_ms, Db&
   return Status();
 }
 
+bool database_exists(const std::string& path) {
+  sqlite3_vfs* const vfs = sqlite3_vfs_find(nullptr);
+  int exists = 0;
+  return vfs->xAccess(vfs, path.c_str(), SQLITE_ACCESS_EXISTS, &exists) == SQLITE_OK && exists != 0;
+}
+
+Status Db::sync_folder() {
+  const int rc = sqlite3_file_control(db_, "main", kSyncFolderControl, nullptr);
+  if (rc == SQLITE_NOTFOUND) return platform::sync_parent_directory(path_);
+  return sqlite_status(nullptr, rc, path_.c_str());
+}
+
 void Db::set_busy_timeout(int ms) {
   busy_->timeout_ms = ms;
   sqlite3_busy_handler(db_, on_busy, busy_.get());

@@ -62,6 +62,13 @@ class Statement {
   sqlite3* db_ = nullptr;
 };
 
+// A VFS that does not keep its files in a folder of the system syncs its own when it gets this file
+// control; SQLite's answers SQLITE_NOTFOUND (sqlite.org/c3ref/file_control.html: above 100, free).
+constexpr int kSyncFolderControl = 0x484f4c44;
+
+// Asks the VFS, like SQLite itself; an empty file counts as missing.
+bool database_exists(const std::string& path);
+
 enum class OpenMode { read_only, read_write, create };
 
 // A connection that Holdfast owns: WAL, synchronous FULL, no automatic checkpoint, jittered busy
@@ -75,7 +82,6 @@ class Db {
   Db(const Db&) = delete;
   Db& operator=(const Db&) = delete;
 
-  // `vfs` nullptr: SQLite's default.
   static Status open(const std::string& path, OpenMode mode, int busy_timeout_ms, Db& out);
   void close();
   bool is_open() const { return db_ != nullptr; }
@@ -92,6 +98,8 @@ class Db {
   Status query_int(const char* sql, std::int64_t& value, const char* what);
   Status query_text(const char* sql, std::string& value, const char* what);
   std::int64_t changes() const;
+  // After it returned ok, the names of the database and its -wal survive a power cut.
+  Status sync_folder();
 
  private:
   struct BusyState {

@@ -81,7 +81,7 @@ Status Store::init(const std::string& path, const InitOptions& options, InitResu
   Status status = check_init_options(options);
   if (!status.ok()) return status;
   Db db;
-  const bool fresh = ::access(path.c_str(), F_OK) != 0;
+  const bool fresh = !database_exists(path);
   status = Db::open(path, options.create ? OpenMode::create : OpenMode::read_write,
                     options.busy_timeout_ms, db);
   if (!status.ok()) return status;
@@ -106,8 +106,9 @@ Status Store::init(const std::string& path, const InitOptions& options, InitResu
                             first_rows);
   if (!status.ok()) return status;
   const bool created = facts.version == 0;
-  // The file's name must survive a power cut as surely as its content.
-  if (status.ok() && fresh) status = platform::sync_parent_directory(path);
+  // The file's name must survive a power cut as surely as its content. Not only if we made the
+  // file: an init before us may have been killed here.
+  if (status.ok() && created) status = db.sync_folder();
   Identity identity;
   if (status.ok()) status = read_identity(db.handle(), identity);
   if (status.ok() && result != nullptr)
