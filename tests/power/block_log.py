@@ -91,6 +91,7 @@ class Replay:
         with open(log, "rb") as file:
             self.records = parse_log(file.read())
         self.verdicts = {}
+        self.repaired = []
         self.failed = None  # the first (prefix, variant)
 
     def chosen(self, pending, prefix, variant):
@@ -104,20 +105,21 @@ class Replay:
         return [(offset + at, data[at:at + SECTOR]) for offset, data in pending
                 for at in range(0, len(data), SECTOR) if dice.random() < share]
 
-    def judge(self, drive):
+    def judge(self, drive, torn):
         verdict = self.verdicts.get(drive.sum)
         if verdict is None:
             image = os.path.join(self.folder, "cut")
             with open(image, "wb") as file:
                 file.write(drive.bytes)
+            # ext4's superblock is two sectors with one checksum: torn, it needs e2fsck.
             verdict = cuts.judge_image(image, os.path.join(self.folder, "mnt"), self.seed,
-                                       self.mount_options)
+                                       self.mount_options, self.repaired if torn else None)
             self.verdicts[drive.sum] = verdict
         return verdict
 
     def cut(self, drive, pending, prefix, variant, acked):
         undo = [drive.put(*write) for write in self.chosen(pending, prefix, variant)]
-        found, problem = self.judge(drive)
+        found, problem = self.judge(drive, torn=variant >= 2)
         for write in reversed(undo):
             drive.put(*write)
         where = f"cut {prefix}/{variant} ({VARIANTS[variant]} of {len(pending)} unflushed writes)"
@@ -162,8 +164,8 @@ def campaign(name, seed, transactions, seconds, mount_options="", relaxed=False,
         tally = cuts.Tally(name, seed)
         replay = Replay(folder, base, log, seed, mount_options, tally)
         complete = replay.all(time.monotonic() + seconds, enough)
-        tally.report(f", {len(replay.verdicts)} unique images of {len(replay.records)} log records"
-                     f"{', complete' if complete else ''}")
+        tally.report(f", {len(replay.verdicts)} unique images of {len(replay.records)} log records, "
+                     f"{len(replay.repaired)} by e2fsck{', complete' if complete else ''}")
         if enough is None and not tally.clean():
             kept = cuts.keep(name, base, log)
             print(f"replay: {sys.executable} {os.path.abspath(__file__)} --seed {seed} "

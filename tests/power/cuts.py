@@ -94,10 +94,17 @@ def make_image(path, mebibytes):
     run("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", path)
 
 
+class Unmountable(RuntimeError):
+    pass
+
+
 @contextlib.contextmanager
 def mounted(image, folder, mount_options=""):
     os.makedirs(folder, exist_ok=True)
-    run("mount", "-t", "ext4", "-o", "loop,noatime" + mount_options, image, folder)
+    try:
+        run("mount", "-t", "ext4", "-o", "loop,noatime" + mount_options, image, folder)
+    except RuntimeError as error:
+        raise Unmountable(str(error)) from error
     try:
         yield folder
     finally:
@@ -114,18 +121,37 @@ def need_loop_mount(folder):
         skip(f"an ext4 image cannot be mounted here: {error}")
 
 
-def judge_image(image, folder, seed, mount_options=""):
+def judge_image(image, folder, seed, mount_options="", repaired=None):
     """(transactions found or -1, what is wrong or ""): mounts it, so that the kernel replays the
-    file system's journal; asks the library and the shipped program; then the device goes on."""
+    file system's journal; asks the library and the shipped program; then the device goes on.
+    `repaired`: a list, if an image that does not mount may be given to e2fsck first, as a device does
+    when it boots; it is noted there."""
     try:
-        with mounted(image, folder, mount_options):
-            database = os.path.join(folder, "app.db")
-            found, problem = judge(database, seed)
-            if not problem and found >= 0:
-                problem = command_problem(database)
-            return found, problem or resume_problem(database, seed, max(found, 0))
+        try:
+            return judge_mounted(image, folder, seed, mount_options)
+        except Unmountable:
+            if repaired is None:
+                raise
+        repaired.append(image)
+        repair(image)
+        return judge_mounted(image, folder, seed, mount_options)
     except RuntimeError as error:
         return -1, str(error)
+
+
+def judge_mounted(image, folder, seed, mount_options):
+    with mounted(image, folder, mount_options):
+        database = os.path.join(folder, "app.db")
+        found, problem = judge(database, seed)
+        if not problem and found >= 0:
+            problem = command_problem(database)
+        return found, problem or resume_problem(database, seed, max(found, 0))
+
+
+def repair(image):
+    done = subprocess.run(["e2fsck", "-fy", image], capture_output=True, text=True)
+    if done.returncode > 2:  # 1 and 2: it is sound now
+        raise RuntimeError(f"e2fsck: exit status {done.returncode}: {' '.join(done.stdout.split())}")
 
 
 def judge(database, seed):
