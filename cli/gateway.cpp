@@ -10,6 +10,7 @@
 #include <map>
 #include <thread>
 
+#include "byte_size.hpp"
 #include "command.hpp"
 #include "duration.hpp"
 #include "holdfast/relay.hpp"
@@ -202,6 +203,8 @@ void add_gateway(CLI::App& program, Run& run) {
                "Remove forwarded events after this, or never", true);
   add_duration(*command, "--keep-inbox", options->gateway.inbox_retention_ms,
                "Remove inbox rows after this, or never", true);
+  add_byte_size(*command, "--reserve", options->gateway.reserve_bytes,
+                "Room held back for removing rows on a full disk; 0: none");
   add_log_options(*command, options->log);
   command->callback([options, &run] { run = [options] { return run_gateway(*options); }; });
 }

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <thread>
 
+#include "byte_size.hpp"
 #include "command.hpp"
 #include "drain.hpp"
 #include "duration.hpp"
@@ -111,7 +112,9 @@ void add_tuning(CLI::App& command, Options& options) {
       add_duration(command, "--keep-sent", relay.outbox_retention_ms,
                    "Remove delivered events after this, or never", true),
       add_duration(command, "--keep-inbox", relay.inbox_retention_ms,
-                   "Remove inbox rows after this, or never", true)};
+                   "Remove inbox rows after this, or never", true),
+      add_byte_size(command, "--reserve", relay.reserve_bytes,
+                    "Room held back for the relay's own writes on a full disk; 0: none")};
   for (CLI::Option* option : added) option->group("Tuning");
 }
 

@@ -17,6 +17,7 @@
 #include "support/programs.hpp"
 #include "support/scale.hpp"
 #include "support/sinks.hpp"
+#include "support/small_disk.hpp"
 #include "support/world.hpp"
 #include "wire.hpp"
 
@@ -410,6 +411,51 @@ TEST_CASE(
   must(relay.stop());
   CHECK(static_cast<std::int64_t>(sink.stored().size()) ==
         app.number("SELECT count(*) FROM reading"));
+}
+
+TEST_CASE("a full disk does not block the removal of what was sent: gateway back, it drains (G8)") {
+  if (!SmallDisk::possible()) return;
+  SmallDisk disk(std::int64_t{4} << 20);
+  const TemporaryDirectory elsewhere;
+  const std::string path = disk.file("app.db"), url = "ipc://" + elsewhere.file("gateway.sock");
+  CHECK(command({"init", path}).code() == 0);
+  Process relay = start_command({"relay", path, "--to", url});
+  while (relay.running() && ::access((path + "-reserve").c_str(), F_OK) != 0) relay.wait(5);
+  Connection app(path);
+  app.run("CREATE TABLE tick(n); INSERT INTO tick VALUES(0)");
+  const auto insert = [&](int bytes) {
+    return app.attempt(
+               "INSERT INTO outbox_event(event_type,aggregate_type,aggregate_id,payload)"
+               " VALUES('t','sensor','a',hex(zeroblob(" +
+               std::to_string(bytes) + ")))") == 0;
+  };
+  while (insert(500)) {
+  }
+  for (int refused = 0; refused < 25; ++refused) {
+    disk.fill();
+    while (insert(1) || app.attempt("UPDATE tick SET n=n+1") == 0) refused = 0;
+    relay.wait(10);
+  }
+  const std::int64_t backlog = app.number("SELECT count(*) FROM outbox_event");
+  CHECK(command({"emit", path, "--type", "t", "--aggregate", "a/x"}).code() != 0);
+
+  Process gateway = start_command({"gateway", elsewhere.file("gateway.db"), "--listen", url});
+  const auto acked = [&] { return app.number("SELECT acked_seq FROM outbox_destination"); };
+  for (int i = 0; i < kWaitMs / 10 && acked() < backlog; ++i) relay.wait(10);
+  CHECK(acked() == backlog);
+  RunResult emitted;
+  for (int i = 0; i < 100; ++i) {
+    emitted = command({"emit", path, "--type", "t", "--aggregate", "a/x", "--payload", "new"});
+    if (emitted.code() == 0) break;
+  }
+  CAPTURE(emitted.err);
+  CHECK(emitted.code() == 0);
+  for (int i = 0; i < kWaitMs / 10 && acked() <= backlog; ++i) relay.wait(10);
+  CHECK(relay.running());
+  Connection there(elsewhere.file("gateway.db"));
+  CHECK(there.number("SELECT count(*) FROM outbox_event") == backlog + 1);
+  CHECK(there.number("SELECT count(DISTINCT event_id) FROM outbox_event") == backlog + 1);
+  CHECK(app.text("PRAGMA integrity_check") == "ok");
 }
 
 TEST_CASE("times are integers everywhere: no column holds a time as text") {

@@ -100,6 +100,7 @@ RelayOptions options_of(const holdfast_relay_options& given) {
   own.inbox_retention_ms = or_default(given.inbox_retention_ms, own.inbox_retention_ms);
   own.batch_events_max = or_default(given.batch_events_max, own.batch_events_max);
   own.batch_bytes_max = or_default(given.batch_bytes_max, own.batch_bytes_max);
+  own.reserve_bytes = given.reserve_bytes < 0 ? 0 : or_default(given.reserve_bytes, kReserveBytes);
   own.log = log_of(given.log, given.context);
   return own;
 }
@@ -197,6 +198,7 @@ holdfast_code holdfast_gateway_start(const holdfast_gateway_options* options,
   own.guard = static_cast<VersionGuard>(given.guard);
   own.outbox_retention_ms = or_default(given.outbox_retention_ms, own.outbox_retention_ms);
   own.inbox_retention_ms = or_default(given.inbox_retention_ms, own.inbox_retention_ms);
+  own.reserve_bytes = given.reserve_bytes < 0 ? 0 : or_default(given.reserve_bytes, kReserveBytes);
   own.log = log_of(given.log, given.context);
   auto made = std::make_unique<holdfast_gateway>();
   result = Gateway::start(own, made->gateway);

@@ -321,6 +321,8 @@ Status Db::set_page_size(int bytes) {
   return exec(("PRAGMA page_size=" + std::to_string(bytes)).c_str(), path_.c_str());
 }
 
+Status Db::allow_shrinking() { return exec("PRAGMA auto_vacuum=INCREMENTAL", path_.c_str()); }
+
 Status Db::exec_one(const std::string& sql, const char* what) {
   sqlite3_stmt* statement = nullptr;
   const char* tail = nullptr;
@@ -541,6 +543,29 @@ Status configure_purge_connection(sqlite3* db) {
   // for nothing on rows that are meant to go.
   const int rc = sqlite3_exec(db, "PRAGMA secure_delete=OFF", nullptr, nullptr, nullptr);
   return sqlite_status(db, rc, "secure_delete");
+}
+
+Status shrink_database(sqlite3* db, int pages, bool& more) {
+  const auto free_pages = [db](std::int64_t& count) {
+    Statement statement;
+    Status status = statement.prepare(db, "PRAGMA freelist_count");
+    if (status.ok() && statement.step(status, "freelist")) count = statement.column_int(0);
+    return status;
+  };
+  std::int64_t before = 0, after = 0;
+  Status status = free_pages(before);
+  const std::string sql = "PRAGMA incremental_vacuum(" + std::to_string(pages) + ")";
+  if (status.ok())
+    status = sqlite_status(db, sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), "shrink");
+  if (status.ok()) status = free_pages(after);
+  more = status.ok() && after > 0 && after < before;
+  return status;
+}
+
+Status limit_wal_file(sqlite3* db, std::int64_t bytes) {
+  const std::string sql = "PRAGMA journal_size_limit=" + std::to_string(bytes);
+  const int rc = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr);
+  return sqlite_status(db, rc, "journal_size_limit");
 }
 
 namespace {

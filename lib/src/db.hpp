@@ -92,6 +92,7 @@ class Db {
   Status relax_synchronous();
 
   Status set_page_size(int bytes);  // only before the first table
+  Status allow_shrinking();         // only before the first table; see shrink_database()
   Status exec(const char* sql, const char* what);
   // Refuses text that holds more than one statement.
   Status exec_one(const std::string& sql, const char* what);
@@ -178,6 +179,12 @@ Status read_durability(sqlite3* db, DurabilityFacts& facts);
 Status check_durability(sqlite3* db, const std::string& path, bool relaxed = false);
 // Settings that only Holdfast's own connections get: reads row by row, never a temp file on flash.
 Status configure_purge_connection(sqlite3* db);
+
+// Gives back up to so many free pages, if the file was made to allow that; the next checkpoint cuts
+// it. `more`: there are others.
+Status shrink_database(sqlite3* db, int pages, bool& more);
+// The WAL's file is cut to so many bytes when this connection is the first to write to it anew.
+Status limit_wal_file(sqlite3* db, std::int64_t bytes);
 
 Status backup_database(sqlite3* from, const std::string& new_path,
                        const std::function<void(std::int64_t, std::int64_t)>& progress);

@@ -122,6 +122,8 @@ Status Delivery::open(const std::string& path, const std::string& destination, b
   Status status = Db::open(path, OpenMode::read_write, kBusyTimeoutMs, db);
   if (status.ok()) status = check_schema(db.handle(), path);
   if (status.ok()) status = db.relax_synchronous();
+  if (status.ok() && small_file_system(path))
+    status = limit_wal_file(db.handle(), wal_bytes_on(path));
   if (!status.ok()) return status;
   return open(std::move(db), destination, create, clock);
 }
@@ -136,7 +138,8 @@ Status Delivery::open(Db db, const std::string& destination, bool create, const 
   install_wal_hook(db_.handle(), &wal_->slot);
   Status status = honour_new_stream_mark(db_.handle(), clock.wall_ms());
   if (status.ok()) status = sample_time(db_.handle(), clock, false);
-  if (!status.ok()) return status;
+  // On a full disk there is enough to do without it: ages only count from a later sample.
+  if (!status.ok() && status.code() != Code::no_space) return status;
   DestinationRow row;
   bool found = false;
   status = read_by_name(db_.handle(), by_name_, name_, found, row);
@@ -154,6 +157,10 @@ Status Delivery::open(Db db, const std::string& destination, bool create, const 
                          db_.path().c_str(), name_.c_str());
   id_ = row.id;
   return Status();
+}
+
+Status Delivery::write(const std::function<Status()>& writing) {
+  return reserve_ != nullptr ? reserve_->while_full(writing) : writing();
 }
 
 void Delivery::close() { *this = Delivery(); }
@@ -548,13 +555,13 @@ Status Delivery::count_pending(const LaneCursor (&lanes)[kLaneCount], std::int64
 }
 
 Status Delivery::checkpoint() {
-  if (wal_->frames == 0) return Status();
   if (!guard_.is_open()) {
     Status status = Db::open(db_.path(), OpenMode::read_write, 0, guard_);
     if (!status.ok()) return status;
   }
   CheckpointResult result;
   const Status status = guarded_checkpoint(db_.handle(), guard_, result);
+  wal_moved_ = status.ok() && result.complete();
   if (status.ok()) wal_->frames = 0;  // or nearly: the next commit tells
   return status;
 }

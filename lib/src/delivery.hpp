@@ -16,6 +16,7 @@
 #include "holdfast/clock.hpp"
 #include "holdfast/relay.hpp"
 #include "identity.hpp"
+#include "reserve.hpp"
 
 namespace holdfast {
 
@@ -101,6 +102,10 @@ class Delivery {
   Status open(Db db, const std::string& destination, bool create, const Clock& clock);
   void close();
 
+  // What gives room on a full disk to the writes made through write(); must outlive this.
+  void use_reserve(Reserve* reserve) { reserve_ = reserve; }
+  Status write(const std::function<Status()>& writing);
+
   Db& db() { return db_; }
   const Clock& clock() const { return *clock_; }
 
@@ -152,6 +157,7 @@ class Delivery {
   // Frames in the WAL as of our last commit; with kCheckpointFrames or more, checkpoint() is due.
   int wal_frames() const { return wal_->frames; }
   Status checkpoint();
+  bool wal_moved() const { return wal_moved_; }  // the last checkpoint left nothing behind
 
  private:
   Status fenced(const std::string& owner, std::int64_t epoch, const char* what);
@@ -165,6 +171,8 @@ class Delivery {
 
   Db db_;
   Db guard_;
+  Reserve* reserve_ = nullptr;
+  bool wal_moved_ = true;
   std::unique_ptr<WalState> wal_;
   const Clock* clock_ = nullptr;
   std::string name_;

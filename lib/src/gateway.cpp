@@ -8,6 +8,7 @@
 #include "identity.hpp"
 #include "link_nng.hpp"
 #include "platform.hpp"
+#include "reserve.hpp"
 #include "retention.hpp"
 #include "schema.hpp"
 
@@ -19,6 +20,7 @@ constexpr std::int64_t kCheckListenersEveryMs = 5'000;
 constexpr std::int64_t kPurgeEveryMs = 60'000;
 constexpr std::int64_t kPurgeAgainMs = 1'000;
 constexpr std::int64_t kUnavailableMs = 1'000;
+constexpr std::int64_t kReserveEveryMs = 10'000;
 
 }  // namespace
 
@@ -37,6 +39,9 @@ struct Gateway::Impl {
   std::function<void()> committed;
   WalHookSlot hook;
   int wal_frames = 0;
+  int checkpoint_frames = kCheckpointFrames;
+  Reserve reserve;
+  std::int64_t reserve_at = 0;
   std::int64_t check_at = 0;
   std::int64_t purge_at = 0;
 
@@ -52,8 +57,16 @@ Status Gateway::Impl::open() {
   InitOptions init;
   init.destination.clear();  // a gateway's log goes nowhere until somebody adds a destination
   init.clock = options.clock;
-  Status status = Store::init(options.database, init, nullptr);
-  if (status.ok()) status = Db::open(options.database, OpenMode::read_write, kBusyTimeoutMs, db);
+  if (options.reserve_bytes < 0)
+    return Status::error(Code::invalid, "reserve_bytes: give 0 or more bytes");
+  reserve = Reserve(options.database, options.reserve_bytes);
+  checkpoint_frames = checkpoint_frames_on(options.database, kCheckpointFrames);
+  Status status = reserve.while_full([&] {
+    const Status made = Store::init(options.database, init, nullptr);
+    return made.ok() ? Db::open(options.database, OpenMode::read_write, kBusyTimeoutMs, db) : made;
+  });
+  if (status.ok() && options.reserve_bytes == 0)
+    status = platform::resize_ballast(reserve_path(options.database), 0);
   if (status.ok()) status = honour_new_stream_mark(db.handle(), clock.wall_ms());
   if (status.ok()) status = waker.open_status();
   if (!status.ok()) return status;
@@ -98,10 +111,16 @@ Status Gateway::Impl::serve(const std::vector<LinkRequest>& group, bool& fatal) 
 
 Status Gateway::Impl::upkeep(std::int64_t now) {
   Status status;
-  if (wal_frames >= kCheckpointFrames) {
+  if (now >= reserve_at) {
+    const Status filled = reserve.fill();
+    if (!filled.ok()) say(LogLevel::debug, filled.text());
+    reserve_at = now + kReserveEveryMs;
+  }
+  if (wal_frames >= checkpoint_frames) {
     if (!guard.is_open()) status = Db::open(options.database, OpenMode::read_write, 0, guard);
     CheckpointResult result;
-    if (status.ok()) status = guarded_checkpoint(db.handle(), guard, result);
+    if (status.ok())
+      status = reserve.while_full([&] { return guarded_checkpoint(db.handle(), guard, result); });
     if (status.code() == Code::busy || status.code() == Code::no_space) status = Status();
     if (status.ok()) wal_frames = 0;
   }
@@ -117,7 +136,7 @@ Status Gateway::Impl::upkeep(std::int64_t now) {
   purge.outbox_older_than_ms = options.outbox_retention_ms;
   purge.inbox_older_than_ms = options.inbox_retention_ms;
   PurgeResult result;
-  status = purge_step(db, clock, purge, result);
+  status = reserve.while_full([&] { return purge_step(db, clock, purge, result); });
   purge_at = now + (result.more ? kPurgeAgainMs : kPurgeEveryMs);
   if (status.code() == Code::busy || status.code() == Code::no_space) return Status();
   return status;

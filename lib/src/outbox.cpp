@@ -6,6 +6,7 @@
 #include "event_row.hpp"
 #include "identity.hpp"
 #include "powered_time.hpp"
+#include "reserve.hpp"
 #include "schema.hpp"
 
 namespace holdfast {
@@ -72,6 +73,7 @@ Status Outbox::attach(sqlite3* db, const OutboxOptions& options, Outbox& out) {
   impl->db = db;
   impl->options = options;
   impl->path = main_file(db);
+  impl->options.checkpoint_frames = checkpoint_frames_on(impl->path, options.checkpoint_frames);
   if (options.busy_timeout_ms > 0) ensure_busy_timeout(db, options.busy_timeout_ms);
   Status status = check_schema(db, impl->path);
   if (status.ok())

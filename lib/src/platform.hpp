@@ -62,6 +62,19 @@ ProcessLife process_life(const std::string& token);
 
 // fsync of the directory that holds `path`, so that a new file survives a power cut.
 Status sync_parent_directory(const std::string& path);
+
+// Room on the file system that holds `path` (which may not exist yet).
+struct DiskSpace {
+  std::int64_t free_bytes = 0;  // for this user
+  std::int64_t total_bytes = 0;
+};
+Status disk_space(const std::string& path, DiskSpace& space);
+// A file that only takes up room: makes or changes `path` to be exactly `bytes` long, every block
+// of it really allocated; 0 removes it. no_space: there is not so much room, and the file is as
+// long as it was. Never for a file that somebody reads.
+Status resize_ballast(const std::string& path, std::int64_t bytes);
+std::int64_t ballast_bytes(const std::string& path);  // 0: there is none
+
 // Sleeps; for retry steps of parts of a millisecond.
 void sleep_us(std::int64_t us);
 // From the kernel's random source; for jitter and session numbers.

@@ -9,6 +9,7 @@
 #include "holdfast/outbox.hpp"
 #include "link_nng.hpp"
 #include "platform.hpp"
+#include "powered_time.hpp"
 #include "relay_core.hpp"
 #include "retention.hpp"
 #include "schema.hpp"
@@ -21,6 +22,10 @@ constexpr std::int64_t kSlowPollMs = 5'000;  // safety net for a notification th
 constexpr std::int64_t kProbeMaxMs = 2'000;  // the WAL write comes before the commit is visible
 constexpr std::int64_t kPurgeEveryMs = 60'000;
 constexpr std::int64_t kPurgeAgainMs = 1'000;  // more to remove: the next small step
+constexpr std::int64_t kReserveEveryMs = 10'000;
+constexpr std::int64_t kReserveSoonMs = 500;
+constexpr std::int64_t kWalLookMs = 50;
+constexpr std::int64_t kMakeRoomEveryMs = 250;
 constexpr std::int64_t kStopWaitMs = 1'000;
 constexpr std::int64_t kByeWaitMs = 200;
 constexpr std::int64_t kCountEveryMs = 250;
@@ -53,7 +58,8 @@ struct Relay::Impl {
 
   RelayOptions options;
   const Clock& clock;
-  Delivery delivery;
+  Reserve reserve;
+  Delivery delivery;  // after the reserve it uses
   std::unique_ptr<RelayCore> core;
   std::unique_ptr<LinkClient> link;  // null with a sink
   platform::Waker waker;
@@ -71,6 +77,12 @@ struct Relay::Impl {
   std::int64_t probe_ms = 0;  // next distance between looks; 0: not probing
   std::int64_t probe_at = 0;
   std::int64_t purge_at = 0;
+  std::int64_t reserve_at = 0;
+  std::int64_t room_at = 0;
+  std::int64_t room_made_for = -1;  // events recorded as sent when room was last made
+  int checkpoint_frames = kCheckpointFrames;
+  std::int64_t checkpointed_version = -1;
+  std::int64_t wal_look_at = 0;
   std::int64_t count_at = 0;
   std::int64_t pending = 0;
 
@@ -82,6 +94,9 @@ struct Relay::Impl {
   void deliver_to_sink(std::int64_t now, const RelayAction& action, Status& status);
   Status notice_commits(std::int64_t now);
   Status upkeep(std::int64_t now);
+  bool wal_grew(std::int64_t now);
+  Status purge(std::int64_t now);
+  Status make_room(std::int64_t now);
   Status publish(std::int64_t now);
   Status finish();
   void say(LogLevel level, const std::string& text) const {
@@ -153,6 +168,7 @@ Status Relay::Impl::turn(std::int64_t now, std::int64_t& wake_at) {
     if (again) now = clock.boot_ms();
   }
   if (status.ok()) status = upkeep(now);
+  if (reserve.used()) wake_at = std::min({wake_at, reserve_at, std::max(room_at, now + 1)});
   if (status.ok()) status = publish(now);
   return status;
 }
@@ -223,25 +239,78 @@ void Relay::Impl::deliver_to_sink(std::int64_t now, const RelayAction& action, S
     status = core->reply(now, action.token, ack);
 }
 
+namespace {
+
+// These pass by themselves: the next turn tries again.
+Status unless_passing(const Status& status) {
+  return status.code() == Code::busy || status.code() == Code::no_space ? Status() : status;
+}
+
+}  // namespace
+
 Status Relay::Impl::upkeep(std::int64_t now) {
   Status status;
-  if (delivery.wal_frames() >= kCheckpointFrames) {
-    status = delivery.checkpoint();
-    if (status.code() == Code::busy || status.code() == Code::no_space) status = Status();
+  if (delivery.wal_frames() >= checkpoint_frames || wal_grew(now))
+    status = unless_passing(delivery.checkpoint());
+  if (now >= reserve_at) {
+    const Status filled = reserve.fill();
+    if (!filled.ok()) say(LogLevel::debug, filled.text());
+    reserve_at = now + (reserve.used() ? kReserveSoonMs : kReserveEveryMs);
   }
-  const bool nothing_kept = options.outbox_retention_ms < 0 && options.inbox_retention_ms < 0;
-  if (!status.ok() || now < purge_at || nothing_kept) return status;
+  if (status.ok() && reserve.used()) status = make_room(now);
+  if (status.ok() && now >= purge_at) status = purge(now);
+  return status;
+}
+
+// On a small file system the WAL must not become larger than the reserve, for then it could not be
+// moved any more once the disk is full. A producer without Holdfast's own checkpoints lets it grow,
+// and an offline relay, which commits nothing itself, sees that only by the file's size.
+bool Relay::Impl::wal_grew(std::int64_t now) {
+  if (checkpoint_frames == kCheckpointFrames || now < wal_look_at) return false;
+  if (seen_version == checkpointed_version) return false;
+  if (wal_file_bytes(options.database) < wal_bytes_on(options.database)) return false;
+  checkpointed_version = seen_version;
+  wal_look_at = now + kWalLookMs;
+  return true;
+}
+
+Status Relay::Impl::purge(std::int64_t now) {
+  if (options.outbox_retention_ms < 0 && options.inbox_retention_ms < 0) return Status();
   PurgeOptions purge;
   purge.outbox_older_than_ms = options.outbox_retention_ms;
   purge.inbox_older_than_ms = options.inbox_retention_ms;
   PurgeResult result;
-  status = purge_step(delivery.db(), clock, purge, result);
+  const Status status =
+      reserve.while_full([&] { return purge_step(delivery.db(), clock, purge, result); });
   purge_at = now + (result.more ? kPurgeAgainMs : kPurgeEveryMs);
   if (result.outbox_rows + result.inbox_rows > 0)
     say(LogLevel::debug, "purged " + std::to_string(result.outbox_rows) + " events and " +
                              std::to_string(result.inbox_rows) + " inbox rows");
-  if (status.code() == Code::busy || status.code() == Code::no_space) return Status();
-  return status;
+  return unless_passing(status);
+}
+
+// The disk was full. What is recorded as sent goes now, before its retention is over; the pages
+// that it leaves are given back, and the WAL is moved: then there is room to emit again, and in the
+// end for the reserve.
+Status Relay::Impl::make_room(std::int64_t now) {
+  const std::int64_t recorded = core->recorded_events();
+  if (now < room_at || recorded == room_made_for) return Status();
+  if (room_made_for < 0) say(LogLevel::warning, "the disk is full; working from the reserve");
+  room_at = now + kMakeRoomEveryMs;
+  PurgeOptions sent;
+  sent.outbox_older_than_ms = options.outbox_retention_ms < 0 ? -1 : 0;
+  sent.inbox_older_than_ms = -1;
+  PurgeResult result;
+  Status status;
+  do {
+    status = purge_step_on_full_disk(
+        delivery.db(), clock, sent, reserve, [this] { return delivery.checkpoint(); }, result);
+  } while (status.ok() && result.more && !stopping);
+  // Any write: the first one to a WAL that was moved cuts its file.
+  if (status.ok())
+    status = reserve.while_full([&] { return sample_time(delivery.db().handle(), clock, true); });
+  if (status.ok() && delivery.wal_moved()) room_made_for = recorded;
+  return unless_passing(status);
 }
 
 Status Relay::Impl::publish(std::int64_t now) {
@@ -311,15 +380,23 @@ Status Relay::start(const RelayOptions& options, Relay& out) {
       options.batch_events_max < 1 || options.batch_events_max > kMaxBatchEvents ||
       options.retry_delay_min_ms < 1 || options.retry_delay_max_ms < options.retry_delay_min_ms ||
       options.link_delay_min_ms < 1 || options.link_delay_max_ms < options.link_delay_min_ms ||
-      options.request_timeout_ms < 100)
+      options.request_timeout_ms < 100 || options.reserve_bytes < 0)
     return Status::error(Code::invalid, "relay: an option is out of its range; see relay.hpp");
   Status status = options.sink != nullptr ? Status() : check_url(options.url);
   if (!status.ok()) return status;
   auto impl = std::make_shared<Impl>(options);
   status = impl->waker.open_status();
-  if (status.ok())
-    status = impl->delivery.open(options.database, options.destination, options.create_destination,
-                                 impl->clock);
+  if (status.ok() && options.reserve_bytes == 0)
+    status = platform::resize_ballast(reserve_path(options.database), 0);
+  if (!status.ok()) return status;
+  impl->reserve = Reserve(options.database, options.reserve_bytes);
+  impl->delivery.use_reserve(&impl->reserve);
+  impl->checkpoint_frames = checkpoint_frames_on(options.database, kCheckpointFrames);
+  // On a full disk even the memory that SQLite shares between processes may lack its file.
+  status = impl->reserve.while_full([&] {
+    return impl->delivery.open(options.database, options.destination, options.create_destination,
+                               impl->clock);
+  });
   if (status.ok()) status = impl->watcher.open(options.database);
   if (!status.ok()) return status;
   // A flush must not keep the next batch waiting behind another writer.

@@ -167,7 +167,8 @@ Status RelayCore::ensure_lease(std::int64_t now, bool& have) {
   if (have || now < standby_until_) return Status();
   DestinationRow row;
   bool acquired = false;
-  const Status status = delivery_.acquire(config_.owner, config_.lease_ms, acquired, row);
+  const Status status = delivery_.write(
+      [&] { return delivery_.acquire(config_.owner, config_.lease_ms, acquired, row); });
   if (passes(status)) {
     state_.last_error = status;
     standby_until_ = now + (status.code() == Code::busy ? kBusyLookMs : kFullDiskLookMs);
@@ -274,7 +275,8 @@ Status RelayCore::flush(std::int64_t now, bool force) {
         flush.put.push_back(exception->second);
     }
   }
-  const Status status = delivery_.flush(config_.owner, epoch_, flush);
+  const Status status =
+      delivery_.write([&] { return delivery_.flush(config_.owner, epoch_, flush); });
   if (status.code() == Code::lease_lost) {
     lose_lease();
     return Status();
@@ -287,6 +289,7 @@ Status RelayCore::flush(std::int64_t now, bool force) {
   }
   if (!status.ok()) return status;
   dirty_ = false;
+  recorded_events_ = state_.sent_events;
   changes_ = CursorFlush();
   for (auto& touched : touched_) touched.clear();
   flushed_at_ = now;
@@ -299,7 +302,7 @@ Status RelayCore::stop(std::int64_t now) {
   if (!status.ok() || !leased_) return status;
   if (dirty_) return Status::error(Code::busy, "stop: the database is locked");
   leased_ = false;
-  return delivery_.release(config_.owner, epoch_);
+  return delivery_.write([&] { return delivery_.release(config_.owner, epoch_); });
 }
 
 Status RelayCore::count_pending(std::int64_t& count) {
@@ -351,7 +354,7 @@ Status RelayCore::on_welcome(std::int64_t now, const wire::Welcome& welcome) {
                             std::to_string(told.mark.seq) +
                             ", which this database does not: it is a copy or a restored backup";
     say(LogLevel::warning, why + "; taking a new stream identity");
-    status = delivery_.fork(config_.owner, epoch_, why);
+    status = delivery_.write([&] { return delivery_.fork(config_.owner, epoch_, why); });
     if (status.code() == Code::lease_lost) {
       lose_lease();
       return Status();
@@ -366,7 +369,8 @@ Status RelayCore::on_welcome(std::int64_t now, const wire::Welcome& welcome) {
   if (!status.ok()) return status;
   const bool news = update.rewound || !update.new_gaps.empty() || !update.put.empty() ||
                     peer_store_ != welcome.store || peer_stream_ != identity_.stream;
-  if (news) status = delivery_.record_peer(config_.owner, epoch_, update);
+  if (news)
+    status = delivery_.write([&] { return delivery_.record_peer(config_.owner, epoch_, update); });
   if (!status.ok()) {
     // What was changed in memory must not stay: read everything again.
     if (status.code() == Code::lease_lost)

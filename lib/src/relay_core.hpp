@@ -71,6 +71,8 @@ class RelayCore {
   const RelayState& state() const { return state_; }
   Status count_pending(std::int64_t& count);
   bool idle() const { return in_flight_.empty(); }
+  // Events of state().sent_events that are in the database as sent.
+  std::int64_t recorded_events() const { return recorded_events_; }
 
  private:
   struct Exception : ExceptionRow {
@@ -189,6 +191,7 @@ class RelayCore {
   Lane lanes_[kLaneCount];
 
   bool dirty_ = false;
+  std::int64_t recorded_events_ = 0;
   std::int64_t flushed_at_ = 0;
   std::int64_t flush_not_before_ = 0;
   CursorFlush changes_;                         // counters and reported gaps since the last flush

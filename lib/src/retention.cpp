@@ -11,6 +11,9 @@ namespace holdfast {
 
 namespace {
 
+constexpr int kFullDiskStepRows = 250;
+constexpr int kFullDiskStepPages = 32;
+
 constexpr const char* kWalkKey = "inbox_purge_position";
 
 Status one_int(sqlite3* db, const char* sql, std::int64_t bound, bool bind, std::int64_t& value) {
@@ -141,6 +144,24 @@ Status purge_step(Db& db, const Clock& clock, const PurgeOptions& options, Purge
   if (status.ok() && options.inbox_older_than_ms >= 0)
     status = purge_inbox(db, clock, options, result);
   return status;
+}
+
+Status purge_step_on_full_disk(Db& db, const Clock& clock, PurgeOptions options, Reserve& reserve,
+                               const std::function<Status()>& checkpoint, PurgeResult& result) {
+  options.step_rows = std::min(options.step_rows, kFullDiskStepRows);
+  Status status = reserve.while_full(checkpoint);
+  const PurgeResult before = result;
+  if (status.ok() || status.code() == Code::no_space)
+    status = reserve.while_full([&] {
+      result = before;
+      return purge_step(db, clock, options, result);
+    });
+  bool more_pages = false;
+  if (status.ok())
+    status = reserve.while_full(
+        [&] { return shrink_database(db.handle(), kFullDiskStepPages, more_pages); });
+  if (more_pages) result.more = true;
+  return status.ok() ? reserve.while_full(checkpoint) : status;
 }
 
 }  // namespace holdfast

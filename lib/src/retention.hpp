@@ -1,9 +1,12 @@
 // Removing what nobody needs any more, in small steps, so that a producer beside it hardly waits.
 #pragma once
 
+#include <functional>
+
 #include "db.hpp"
 #include "holdfast/clock.hpp"
 #include "holdfast/store.hpp"
+#include "reserve.hpp"
 
 namespace holdfast {
 
@@ -14,5 +17,10 @@ Status purge_floor(sqlite3* db, std::int64_t& seq);
 // One step of each kind, each in a transaction of its own. The newest event always stays, so that
 // SQLite never hands out its seq again below a cursor.
 Status purge_step(Db& db, const Clock& clock, const PurgeOptions& options, PurgeResult& result);
+
+// The same on a full disk, so small that the reserve lasts: moves the WAL, removes a few rows,
+// gives back a few pages, and moves the WAL again, so that the next step has all of its file.
+Status purge_step_on_full_disk(Db& db, const Clock& clock, PurgeOptions options, Reserve& reserve,
+                               const std::function<Status()>& checkpoint, PurgeResult& result);
 
 }  // namespace holdfast

@@ -8,6 +8,7 @@
 #include "identity.hpp"
 #include "platform.hpp"
 #include "powered_time.hpp"
+#include "reserve.hpp"
 #include "retention.hpp"
 #include "schema.hpp"
 #include "store_impl.hpp"
@@ -92,6 +93,7 @@ Status Store::init(const std::string& path, const InitOptions& options, InitResu
   const bool newer = facts.version > kSchemaVersion;
   if (!newer && facts.version < kSchemaVersion) {
     if (fresh && options.page_size != 0) status = db.set_page_size(options.page_size);
+    if (status.ok() && fresh && small_file_system(path)) status = db.allow_shrinking();
     if (status.ok()) status = set_wal(db);
   }
   // In the transaction that makes the tables: nobody would add them later, as the tables are there.
@@ -271,11 +273,33 @@ Status Store::discard(std::int64_t seq, const std::string& destination, const st
   return status.ok() ? transaction.commit() : status;
 }
 
+namespace {
+
+// It is a relay's reserve that lets rows be removed.
+Status purge_full_disk(Db& db, const Clock& clock, const PurgeOptions& options,
+                       PurgeResult& result) {
+  Reserve reserve(db.path(), 0);
+  Db guard;
+  const Status status = Db::open(db.path(), OpenMode::read_write, 0, guard);
+  if (!status.ok()) return status;
+  const auto checkpoint = [&] {
+    CheckpointResult moved;
+    return guarded_checkpoint(db.handle(), guard, moved);
+  };
+  return purge_step_on_full_disk(db, clock, options, reserve, checkpoint, result);
+}
+
+}  // namespace
+
 Status Store::purge(const PurgeOptions& options, PurgeResult& result) {
   if (!impl_) return not_open("purge");
   if (options.step_rows < 1 || options.step_rows > kPurgeStepRows)
     return Status::error(Code::invalid, "step_rows: give 1 to %d", kPurgeStepRows);
-  return purge_step(impl_->db, impl_->clock(), options, result);
+  const PurgeResult before = result;
+  const Status status = purge_step(impl_->db, impl_->clock(), options, result);
+  if (status.code() != Code::no_space) return status;
+  result = before;
+  return purge_full_disk(impl_->db, impl_->clock(), options, result);
 }
 
 // --- destinations

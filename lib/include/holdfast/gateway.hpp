@@ -35,6 +35,9 @@ struct GatewayOptions {
   VersionGuard guard = VersionGuard::apply_all;
   std::int64_t outbox_retention_ms = 7LL * 24 * 3600 * 1000;  // < 0: never purge
   std::int64_t inbox_retention_ms = 14LL * 24 * 3600 * 1000;  // < 0: never purge
+  // As RelayOptions::reserve_bytes. It is for removing what retention allows, not for more events:
+  // on a full disk devices hear `unavailable`, keep what they have, and try again.
+  std::int64_t reserve_bytes = 4LL * 1024 * 1024;
   LogFunction log;
   const Clock* clock = nullptr;
 };

@@ -656,7 +656,9 @@ typedef struct holdfast_relay_options {
   int batch_events_max;         // default and most 1024
   size_t batch_bytes_max;       // default 65,536
   holdfast_log log;
-  void* context;  // of sink and log
+  void* context;          // of sink and log
+  int64_t reserve_bytes;  // held back on the disk in <database>-reserve, for writing what was
+                          // acknowledged when it is full; default 4 MiB; < 0: none
 } holdfast_relay_options;
 
 typedef enum holdfast_phase {
@@ -721,7 +723,8 @@ typedef struct holdfast_gateway_options {
   // After each commit that added to the log, on the polling thread (to wake relays).
   void (*on_commit)(void* context);
   holdfast_log log;
-  void* context;  // of handler, on_commit and log
+  void* context;          // of handler, on_commit and log
+  int64_t reserve_bytes;  // as holdfast_relay_options; for purging on a full disk
 } holdfast_gateway_options;
 
 holdfast_code holdfast_gateway_start(const holdfast_gateway_options* options,

@@ -36,8 +36,9 @@ constexpr int kCheckpointFrames = 500;
 
 struct OutboxOptions {
   Durability durability = Durability::full;
-  int busy_timeout_ms = 5000;                 // set on the connection only if it has none
-  int checkpoint_frames = kCheckpointFrames;  // 0: the application checkpoints by itself, guarded
+  int busy_timeout_ms = 5000;  // set on the connection only if it has none
+  // 0: the application checkpoints by itself, guarded. Fewer on a file system below 64 MiB.
+  int checkpoint_frames = kCheckpointFrames;
   // Called after each commit that emitted, on the committing thread: hand it Relay::waker() to wake
   // an in-process relay. Must not touch the connection.
   std::function<void()> on_commit;

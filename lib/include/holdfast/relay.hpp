@@ -39,6 +39,9 @@ constexpr int kMaxUrls = 8;
 constexpr std::int64_t kOutboxRetentionMs = 7LL * 24 * 3600 * 1000;
 constexpr std::int64_t kInboxRetentionMs = 14LL * 24 * 3600 * 1000;
 constexpr int kPurgeStepRows = 5000;
+// Room held back on the disk for the relay's own writes (G8); on a file system of less than 16 MiB
+// a quarter of it, and none below 256 KiB.
+constexpr std::int64_t kReserveBytes = 4 * 1024 * 1024;
 
 struct RelayOptions {
   std::string database;  // path; must exist and be initialised
@@ -55,6 +58,11 @@ struct RelayOptions {
   std::int64_t flush_interval_ms = kFlushIntervalMs;
   std::int64_t outbox_retention_ms = kOutboxRetentionMs;  // < 0: never purge
   std::int64_t inbox_retention_ms = kInboxRetentionMs;    // < 0: never purge
+  // At most so many bytes are held in the file `<database>-reserve`, and given back when the disk
+  // is full, so that what was acknowledged can be recorded and removed (sent events are then not
+  // kept for their retention). Taken when twice as much is free. 0: none, and an old one is
+  // removed.
+  std::int64_t reserve_bytes = kReserveBytes;
   int batch_events_max = kMaxBatchEvents;
   std::size_t batch_bytes_max = kMaxBatchBytes;
   bool create_destination = true;  // add the destination if it is not there yet
