@@ -30,20 +30,6 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-std::uint64_t hash_bytes(std::uint64_t hash, const std::string& bytes) {
-  hash = mix(hash ^ bytes.size());
-  std::size_t at = 0;
-  for (; at + 8 <= bytes.size(); at += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, 8);
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-    hash ^= hash >> 29;
-  }
-  for (; at < bytes.size(); ++at)
-    hash = (hash ^ static_cast<unsigned char>(bytes[at])) * 0x100000001b3ULL;
-  return hash;
-}
-
 void write_at(std::string& file, std::size_t offset, const char* data, std::size_t size) {
   if (file.size() < offset + size) file.resize(offset + size);
   std::memcpy(&file[offset], data, size);
@@ -66,9 +52,26 @@ void apply_to(std::map<std::string, int>& names, const DiskOperation& operation)
 
 }  // namespace
 
+std::uint64_t hash_bytes(std::uint64_t start, const void* data, std::size_t size) {
+  const auto* const bytes = static_cast<const unsigned char*>(data);
+  std::uint64_t hash = mix(start ^ size);
+  std::size_t at = 0;
+  for (; at + 8 <= size; at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + at, 8);
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  for (; at < size; ++at) hash = (hash ^ bytes[at]) * 0x100000001b3ULL;
+  return hash;
+}
+
 std::uint64_t DiskImage::hash() const {
   std::uint64_t hash = 1;
-  for (const auto& [name, bytes] : files) hash = hash_bytes(hash_bytes(hash, name), bytes);
+  for (const auto& [name, bytes] : files) {
+    hash = hash_bytes(hash, name.data(), name.size());
+    hash = hash_bytes(hash, bytes.data(), bytes.size());
+  }
   return hash;
 }
 
@@ -718,6 +721,8 @@ void CrashDisk::fault_at(std::int64_t operation, DiskFault fault, bool for_good)
 void CrashDisk::no_fault() { device_->fault_at = -1; }
 
 bool CrashDisk::fault_met() const { return device_->met; }
+
+void CrashDisk::power_off() { device_->off = true; }
 
 void CrashDisk::reboot(std::uint64_t variant) {
   auto next = std::make_shared<Device>(image(variant));

@@ -19,6 +19,8 @@
 
 namespace holdfast::test {
 
+std::uint64_t hash_bytes(std::uint64_t start, const void* data, std::size_t size);
+
 struct DiskOperation {
   enum class Kind { create, remove, write, truncate, sync, sync_folder, mark };
   Kind kind = Kind::mark;
@@ -95,6 +97,7 @@ class CrashDisk {
   void no_fault();
   bool fault_met() const;  // an operation failed since fault_at()
 
+  void power_off();  // now
   // Off at once; on with what variant `variant` of a cut here leaves. Connections that are still
   // open stay with the old disk, on which everything fails, and may be closed at any time.
   void reboot(std::uint64_t variant);
