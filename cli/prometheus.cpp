@@ -99,6 +99,8 @@ constexpr DestinationMetric kDestinationMetrics[] = {
      [](const DestinationStats& d) { return static_cast<double>(d.retries); }},
     {"holdfast_gone_total", "counter", "Events discarded, expired, capped or lost.",
      [](const DestinationStats& d) { return static_cast<double>(d.gone); }},
+    {"holdfast_capped_total", "counter", "Events dropped at a cap before they were sent.",
+     [](const DestinationStats& d) { return static_cast<double>(d.capped); }},
     {"holdfast_rewinds_total", "counter", "Times the other side had less than it once confirmed.",
      [](const DestinationStats& d) { return static_cast<double>(d.rewinds); }},
     {"holdfast_link_failures", "gauge", "Failed attempts to reach the other side, in a row.",

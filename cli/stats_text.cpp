@@ -24,7 +24,8 @@ std::string destination_json(const DestinationStats& d) {
       .number("rejected", d.rejected)
       .number("retries", d.retries)
       .number("gone", d.gone)
-      .number("rewinds", d.rewinds);
+      .number("rewinds", d.rewinds)
+      .number("capped", d.capped);
   std::string lanes;
   for (int lane = 0; lane < kLaneCount; ++lane) {
     const LaneStats& each = d.lanes[lane];
@@ -54,6 +55,13 @@ void print_log(const StoreStats& stats, Output& out) {
                                      : "seq " + format_count(stats.oldest_seq) + " to " +
                                            format_count(stats.newest_seq));
   field("size", format_bytes(stats.db_bytes) + ", WAL " + format_bytes(stats.wal_bytes));
+  if (stats.limits.max_events > 0 || stats.limits.max_bytes > 0) {
+    const Limits& caps = stats.limits;
+    field("caps", (caps.max_events > 0 ? format_count(caps.max_events) + " events, " : "") +
+                      (caps.max_bytes > 0 ? format_bytes(caps.max_bytes) + ", " : "") +
+                      (caps.when_full == WhenFull::drop_oldest ? "then the oldest are dropped"
+                                                               : "then emit is refused"));
+  }
   if (stats.gaps_unreported > 0) {
     field("gaps", format_count(stats.gaps_unreported) + " not yet reported upstream");
   }
@@ -165,6 +173,9 @@ std::string stats_line(const StoreStats& stats) {
       .number("oldest_seq", stats.oldest_seq)
       .number("db_bytes", stats.db_bytes)
       .number("wal_bytes", stats.wal_bytes)
+      .number("max_events", stats.limits.max_events)
+      .number("max_bytes", stats.limits.max_bytes)
+      .text("when_full", stats.limits.when_full == WhenFull::drop_oldest ? "drop_oldest" : "refuse")
       .number("forks", stats.forks)
       .number("gaps_unreported", stats.gaps_unreported)
       .raw("destinations", "[" + destinations + "]")

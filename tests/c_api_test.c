@@ -136,7 +136,7 @@ static void an_event_commits_with_the_data_or_not_at_all(void) {
 
   init.device = "board-1";
   CHECK_OK(holdfast_store_init(path, &init, &made, &status));
-  CHECK(made.created && made.to_version == 1);
+  CHECK(made.created && made.to_version == 2);
   CHECK_OK(holdfast_store_init(path, &init, &made, NULL));
   CHECK(!made.created);
 
@@ -264,7 +264,7 @@ static void null_and_unset_sizes_are_errors_and_nothing_worse(void) {
   stats.struct_size = offsetof(holdfast_stats, db_bytes);
   stats.db_bytes = 99;
   CHECK_OK(holdfast_store_stats(store, &stats, &status));
-  CHECK(stats.schema_version == 1 && stats.db_bytes == 99);
+  CHECK(stats.schema_version == 2 && stats.db_bytes == 99);
   CHECK(stats.struct_size == offsetof(holdfast_stats, db_bytes));
   holdfast_store_close(store);
   newer.newer[0] = 1;
@@ -464,6 +464,31 @@ static int receive(void* context, const holdfast_record* event, struct sqlite3* 
 }
 
 // On the gateway's thread or the relay's: counts in the one's own struct, read when it stopped.
+static void limits_are_kept_in_the_database(void) {
+  holdfast_status status;
+  const char* path = path_of("limits.db");
+  holdfast_limits limits = {.struct_size = sizeof(limits)};
+  holdfast_event event = reading("boiler", "21.5");
+  holdfast_store* store = NULL;
+  holdfast_outbox* outbox = NULL;
+
+  CHECK_OK(holdfast_store_init(path, NULL, NULL, &status));
+  CHECK_OK(holdfast_store_open(path, HOLDFAST_ACCESS_READ_WRITE, NULL, &store, &status));
+  CHECK_OK(holdfast_store_limits(store, &limits, &status));
+  CHECK(limits.max_events == 0 && limits.max_bytes == 0 && limits.when_full == HOLDFAST_REFUSE);
+  limits.max_events = 1;
+  CHECK_OK(holdfast_store_set_limits(store, &limits, &status));
+  limits.when_full = 7;
+  CHECK_CODE(holdfast_store_set_limits(store, &limits, &status), HOLDFAST_INVALID);
+  CHECK_OK(holdfast_outbox_attach(holdfast_store_connection(store), NULL, &outbox, &status));
+  CHECK_OK(holdfast_store_begin(store, &status));
+  CHECK_OK(holdfast_outbox_emit(outbox, &event, NULL, &status));
+  CHECK_CODE(holdfast_outbox_emit(outbox, &event, NULL, &status), HOLDFAST_FULL);
+  CHECK_OK(holdfast_store_commit(store, &status));
+  holdfast_outbox_detach(outbox);
+  holdfast_store_close(store);
+}
+
 static void note(void* context, int level, const char* text) {
   station* s = context;
   if (level < HOLDFAST_LOG_DEBUG || level > HOLDFAST_LOG_ERROR || strchr(text, '\n') != NULL)
@@ -654,6 +679,7 @@ int main(void) {
   null_and_unset_sizes_are_errors_and_nothing_worse();
   an_effect_happens_once();
   firmware_does_what_the_command_line_does();
+  limits_are_kept_in_the_database();
   the_whole_path_from_c();
   a_sink_in_c_gets_every_event();
   snprintf(command, sizeof(command), "rm -rf %s", folder);

@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "holdfast/store.hpp"
 #include "support/command_line.hpp"
 
 using namespace holdfast::test;
@@ -38,11 +39,11 @@ TEST_CASE("init makes a database that is ready, and is harmless when repeated") 
   const Json made = json_lines(first.out).at(0);
   CHECK(made.at("created") == true);
   CHECK(made.at("from_version") == 0);
-  CHECK(made.at("to_version") == 1);
+  CHECK(made.at("to_version") == holdfast::kSchemaVersion);
   db.emit();
   const Json again = json_lines(command({"init", db.path(), "--json"}).out).at(0);
   CHECK(again.at("created") == false);
-  CHECK(again.at("from_version") == 1);
+  CHECK(again.at("from_version") == holdfast::kSchemaVersion);
   CHECK(again.at("stream") == made.at("stream"));
   CHECK(db.number("SELECT count(*) FROM outbox_event") == 1);
   CHECK(db.text("PRAGMA journal_mode") == "wal");

@@ -10,6 +10,7 @@
 #include <regex>
 #include <set>
 
+#include "holdfast/store.hpp"
 #include "support/command_line.hpp"
 
 using namespace holdfast::test;
@@ -269,7 +270,7 @@ TEST_CASE("stats counts what is there") {
   const Json stats = json_lines(command({"stats", db.path(), "--json"}).out).at(0);
   CHECK(stats.at("newest_seq") == 5);
   CHECK(stats.at("oldest_seq") == 1);
-  CHECK(stats.at("schema_version") == 1);
+  CHECK(stats.at("schema_version") == holdfast::kSchemaVersion);
   CHECK(stats.at("db_bytes") > 0);
   CHECK(stats.at("wal_bytes") >= 0);
   const Json upstream = stats.at("destinations").at(0);

@@ -264,7 +264,7 @@ TEST_CASE("a newer schema is refused by name, and not a byte is written") {
   Fixture f;
   {
     Connection app(f.path);
-    app.run("UPDATE holdfast_meta SET value=2 WHERE key IN ('schema_version','min_writer')");
+    app.run("UPDATE holdfast_meta SET value=99 WHERE key IN ('schema_version','min_writer')");
     app.run("PRAGMA wal_checkpoint(TRUNCATE)");
   }
   const std::string before = read_file(f.path);
@@ -283,7 +283,7 @@ TEST_CASE("a newer schema is refused by name, and not a byte is written") {
 
 TEST_CASE("a newer schema that still takes older writers is used, but not migrated") {
   Fixture f;
-  Connection(f.path).run("UPDATE holdfast_meta SET value=2 WHERE key='schema_version'");
+  Connection(f.path).run("UPDATE holdfast_meta SET value=99 WHERE key='schema_version'");
   Store store;
   must(Store::open(f.path, Access::read_write, {}, store));
   CHECK(Store::init(f.path, {}, nullptr).code() == Code::newer_schema);

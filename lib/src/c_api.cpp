@@ -455,6 +455,7 @@ bool show(const DestinationStats& row, holdfast_destination_fn visit, void* cont
   out.retries = row.retries;
   out.gone = row.gone;
   out.rewinds = row.rewinds;
+  out.capped = row.capped;
   out.leased = row.leased ? 1 : 0;
   out.lease_owner = row.lease_owner.c_str();
   out.link_failures = row.link_failures;
@@ -807,6 +808,36 @@ holdfast_code holdfast_store_backup(holdfast_store* store, const char* new_path,
     if (progress != nullptr) progress(context, done, total);
   });
   return finish(result, status);
+}
+
+holdfast_code holdfast_store_limits(holdfast_store* store, holdfast_limits* limits,
+                                    holdfast_status* status) {
+  if (store == nullptr || limits == nullptr) return finish(missing("store, limits"), status);
+  Status result = check_result(limits, "holdfast_limits");
+  Limits found;
+  if (result.ok()) result = store->store.limits(found);
+  if (!result.ok()) return finish(result, status);
+  holdfast_limits out = empty<holdfast_limits>();
+  out.max_events = found.max_events;
+  out.max_bytes = found.max_bytes;
+  out.when_full = static_cast<int>(found.when_full);
+  give(out, limits);
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_set_limits(holdfast_store* store, const holdfast_limits* limits,
+                                        holdfast_status* status) {
+  if (store == nullptr || limits == nullptr) return finish(missing("store, limits"), status);
+  holdfast_limits given;
+  Status result = take(limits, "holdfast_limits", given);
+  if (result.ok() && given.when_full != HOLDFAST_REFUSE && given.when_full != HOLDFAST_DROP_OLDEST)
+    result = Status::error(Code::invalid, "when_full: not a holdfast_when_full");
+  if (!result.ok()) return finish(result, status);
+  Limits own;
+  own.max_events = given.max_events;
+  own.max_bytes = given.max_bytes;
+  own.when_full = static_cast<WhenFull>(given.when_full);
+  return finish(store->store.set_limits(own), status);
 }
 
 holdfast_code holdfast_store_new_stream(holdfast_store* store, holdfast_status* status) {

@@ -39,6 +39,7 @@ void read_row(const Statement& row, DestinationRow& out) {
   out.rejected = row.column_int(23);
   out.retries = row.column_int(24);
   out.rewinds = row.column_int(25);
+  out.capped = row.column_int(26);
 }
 
 Status read_by_name(sqlite3* db, Statement& statement, const std::string& name, bool& found,
@@ -83,6 +84,18 @@ bool lease_live(const DestinationRow& row, const Clock& clock) {
   if (clock.boot_ms() >= row.lease_until_ms) return false;
   const std::string process = row.lease_owner.substr(0, row.lease_owner.find('/'));
   return platform::process_life(process) != platform::ProcessLife::gone;
+}
+
+Status void_dead_leases(sqlite3* db, const Clock& clock) {
+  std::vector<DestinationRow> rows;
+  Status status = list_destinations(db, rows);
+  for (const DestinationRow& row : rows) {
+    if (!status.ok() || row.lease_owner.empty() || lease_live(row, clock)) continue;
+    Statement drop;
+    status = drop.prepare(db, sql::kClaimsDrop);
+    if (status.ok()) status = drop.bind(1, row.id).run("lease");
+  }
+  return status;
 }
 
 const char* exception_name(ExceptionStatus status) {
@@ -257,8 +270,8 @@ Status Delivery::flush(const std::string& owner, std::int64_t epoch, const Curso
   flush_.reset();
   if (status.ok()) status = fenced(owner, epoch, "cursor");
   // What a person asked for since the relay last read the exceptions stands.
-  std::int64_t control_now = flush.control;
-  if (status.ok() && flush.control >= 0) status = control(control_now);
+  std::int64_t control_now = flush.control, capped = 0;
+  if (status.ok() && flush.control >= 0) status = control(control_now, capped);
   for (const ExceptionRow& row : flush.put)
     if (status.ok()) status = put_exception(row, control_now != flush.control);
   for (const std::int64_t seq : flush.erase) {
@@ -271,6 +284,7 @@ Status Delivery::flush(const std::string& owner, std::int64_t epoch, const Curso
       status = gap_reported_.bind(1, id_)
                    .bind(2, static_cast<std::int64_t>(gap.lane))
                    .bind(3, gap.first_seq)
+                   .bind(4, gap.last_seq)
                    .run("gap");
   }
   if (status.ok()) status = sample_time(db_.handle(), *clock_, false);
@@ -342,12 +356,24 @@ Status Delivery::load_gaps(std::vector<OutboxGap>& gaps) {
   return status;
 }
 
-Status Delivery::control(std::int64_t& value) {
+Status Delivery::control(std::int64_t& value, std::int64_t& capped) {
   Status status = control_.prepare(db_.handle(), sql::kControlGet);
   if (!status.ok()) return status;
   control_.bind(1, id_);
-  if (control_.step(status, "control")) value = control_.column_int(0);
+  if (control_.step(status, "control")) {
+    value = control_.column_int(0);
+    capped = control_.column_int(1);
+  }
   control_.reset();
+  return status;
+}
+
+Status Delivery::drops_oldest(bool& drops) {
+  Statement statement;
+  Status status = statement.prepare(db_.handle(), sql::kMetaGet);
+  if (!status.ok()) return status;
+  statement.bind_text(1, "when_full");
+  drops = statement.step(status, "when_full") && statement.column_text(0) == "drop_oldest";
   return status;
 }
 

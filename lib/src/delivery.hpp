@@ -41,7 +41,12 @@ struct DestinationRow {
   std::string last_error;
   std::int64_t last_error_at_ms = 0;
   std::int64_t sent = 0, duplicates = 0, rejected = 0, retries = 0, rewinds = 0;
+  std::int64_t capped = 0;  // events dropped at the cap; a change means new gaps
 };
+
+// Gives up the lease and the claims of relays that are gone: what they had under way may be
+// dropped.
+Status void_dead_leases(sqlite3* db, const Clock& clock);
 
 Status find_destination(sqlite3* db, const std::string& name, bool& found, DestinationRow& row);
 Status list_destinations(sqlite3* db, std::vector<DestinationRow>& rows);
@@ -123,7 +128,9 @@ class Delivery {
 
   Status load_exceptions(std::vector<ExceptionRow>& rows);
   Status load_gaps(std::vector<OutboxGap>& gaps);
-  Status control(std::int64_t& value);
+  Status control(std::int64_t& value, std::int64_t& capped);
+  // Whether events may be dropped at the cap, so that what is sent must be claimed before.
+  Status drops_oldest(bool& drops);
 
   // Rows of a lane after `after`, in order, until fn returns false. `bad` is not ok for a row that
   // is no valid event.

@@ -409,7 +409,9 @@ Status GatewayCore::report(const wire::GapReport& report, Stream& stream) {
       .bind(2, static_cast<std::int64_t>(stream.lane))
       .bind_text(3, config_.consumer)
       .bind(4, report.first);
-  const bool known = gone_at_.step(status, "inbox_gap") && gone_at_.column_int(0) >= report.last;
+  const bool begun = gone_at_.step(status, "inbox_gap");
+  const bool known = begun && gone_at_.column_int(0) >= report.last;
+  const std::int64_t told_before = begun ? gone_at_.column_int(1) : 0;  // it grew since
   gone_at_.reset();
   if (!status.ok() || known) return status;
   const std::int64_t count =
@@ -433,8 +435,9 @@ Status GatewayCore::report(const wire::GapReport& report, Stream& stream) {
   gap_put_.reset();
   if (!status.ok()) return status;
   if (stream.gone_loaded) stream.gone[report.first] = report.last;
-  inbox_.count("gone", count);
-  inbox_.count(("gone_" + name).c_str(), count);
+  const std::int64_t news = std::max<std::int64_t>(0, count - told_before);
+  inbox_.count("gone", news);
+  inbox_.count(("gone_" + name).c_str(), news);
   say(LogLevel::warning, "stream " + stream.id.text() + " (" + stream.device + "): seq " +
                              std::to_string(report.first) + " to " + std::to_string(report.last) +
                              " will not come, " + std::to_string(count) + " event(s): " + text);

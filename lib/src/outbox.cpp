@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "db.hpp"
+#include "delivery.hpp"
 #include "event_row.hpp"
 #include "identity.hpp"
 #include "powered_time.hpp"
@@ -19,17 +20,25 @@ struct Outbox::Impl {
   Statement insert;
   Statement id_at;
   Statement find;
+  Statement meta, used, make_room;
   WalHookSlot hook;
   Db guard;  // second connection, opened at the first checkpoint
   bool emitted_since_commit = false;
+  int wal_frames = -1;  // after this connection's last commit; -1: not known
 
   const Clock& clock() const { return options.clock != nullptr ? *options.clock : system_clock(); }
   void after_commit(int frames);
+  Status insert_event(const Event& event, const std::string& id_text, std::int64_t created_at_ms);
+  Status max_bytes(std::int64_t& bytes);
+  Status bytes_used(std::int64_t& bytes);
+  Status make_some_room();
+  Status fit_bytes();
   void checkpoint();
   static void on_wal(void* self, int frames) { static_cast<Impl*>(self)->after_commit(frames); }
 };
 
 void Outbox::Impl::after_commit(int frames) {
+  wal_frames = frames;
   if (options.checkpoint_frames > 0 && frames >= options.checkpoint_frames) checkpoint();
   if (!emitted_since_commit) return;
   emitted_since_commit = false;
@@ -93,6 +102,69 @@ Status Outbox::attach(sqlite3* db, const OutboxOptions& options, Outbox& out) {
   return Status();
 }
 
+namespace {
+
+constexpr int kRoomSteps = 16;  // of 64 events each, for one emit
+constexpr const char* kFullMark = "outbox_event: full";
+
+}  // namespace
+
+Status Outbox::Impl::insert_event(const Event& event, const std::string& id_text,
+                                  std::int64_t created_at_ms) {
+  Status status = insert.prepare(db, sql::kEventInsert);
+  if (!status.ok()) return status;
+  bind_event(insert, event, id_text, created_at_ms);
+  status = insert.run("emit");
+  insert.reset();
+  if (status.code() == Code::invalid && std::strstr(status.text(), kFullMark) != nullptr)
+    return Status::native_error(Code::full, status.native(), "%s", status.text());
+  return status;
+}
+
+Status Outbox::Impl::make_some_room() {
+  const Status status = make_room.prepare(db, sql::kMakeRoom);
+  return status.ok() ? make_room.run("make room") : status;
+}
+
+Status Outbox::Impl::max_bytes(std::int64_t& bytes) {
+  Status status = meta.prepare(db, sql::kMetaGet);
+  if (!status.ok()) return status;
+  meta.bind_text(1, "max_bytes");
+  bytes = meta.step(status, "max_bytes") ? meta.column_int(0) : 0;
+  meta.reset();
+  return status;
+}
+
+Status Outbox::Impl::bytes_used(std::int64_t& bytes) {
+  constexpr std::int64_t kFrameHeaderBytes = 24;
+  Status status = used.prepare(db, sql::kBytesUsed);
+  if (!status.ok()) return status;
+  if (used.step(status, "bytes used")) {
+    const std::int64_t frame = used.column_int(1) + kFrameHeaderBytes;
+    bytes = used.column_int(0) + (wal_frames < 0 ? wal_file_bytes(path) : wal_frames * frame);
+  }
+  used.reset();
+  return status;
+}
+
+// Before an event is added: makes room under the byte cap, or says that there is none.
+Status Outbox::Impl::fit_bytes() {
+  std::int64_t cap = 0, bytes = 0;
+  Status status = max_bytes(cap);
+  if (!status.ok() || cap <= 0) return status;
+  status = bytes_used(bytes);
+  for (int step = 0; status.ok() && bytes >= cap && step < kRoomSteps; ++step) {
+    status = make_some_room();
+    if (status.ok()) status = bytes_used(bytes);
+  }
+  if (!status.ok() || bytes < cap) return status;
+  return Status::error(
+      Code::full,
+      "emit: full: %lld bytes are in use, and max_bytes is %lld; wait until events "
+      "are sent, or raise it with `holdfast init --max-bytes`",
+      static_cast<long long>(bytes), static_cast<long long>(cap));
+}
+
 Status Outbox::emit(const Event& event, Emitted* emitted) {
   if (!impl_) return Status::error(Code::misuse, "emit: the outbox is not attached");
   if (!in_transaction(impl_->db))
@@ -109,12 +181,16 @@ Status Outbox::emit(const Event& event, Emitted* emitted) {
   install_wal_hook(impl_->db, &impl_->hook);
   const std::int64_t rowid = last_insert_rowid(impl_->db);
   const std::string id_text = id.text();
-  status = impl_->insert.prepare(impl_->db, sql::kEventInsert);
-  if (!status.ok()) return status;
-  bind_event(impl_->insert, event, id_text, created_at_ms);
-  status = impl_->insert.run("emit");
+  status = impl_->fit_bytes();
+  if (status.ok()) status = impl_->insert_event(event, id_text, created_at_ms);
+  if (status.code() == Code::full) {
+    // A relay that died may still have claimed what could make room.
+    Status freed = void_dead_leases(impl_->db, impl_->clock());
+    for (int step = 0; freed.ok() && step < kRoomSteps; ++step) freed = impl_->make_some_room();
+    if (freed.ok()) freed = impl_->fit_bytes();
+    if (freed.ok()) status = impl_->insert_event(event, id_text, created_at_ms);
+  }
   const std::int64_t seq = last_insert_rowid(impl_->db);
-  impl_->insert.reset();
   set_last_insert_rowid(impl_->db, rowid);
   if (!status.ok()) return status;
   impl_->emitted_since_commit = true;

@@ -167,10 +167,37 @@ Status RelayCore::fill_window(std::int64_t now, std::vector<RelayAction>& action
       InFlight frame;
       Status status = compose_retry(lane, now, frame, any);
       if (status.ok() && !any) status = compose_fresh(lane, now, frame, any, again);
+      bool claimed = true;
+      if (status.ok() && any && drops_oldest_) status = claim(now, frame, claimed);
       if (!status.ok()) return status;
+      if (!claimed) return Status();
       if (any) dispatch(std::move(frame), actions);
     }
     if (!any) break;
+  }
+  return Status();
+}
+
+// Where the oldest events are dropped at the cap, those of a batch are claimed in the database
+// before they leave, and are there still: an event is never both delivered and reported as dropped.
+Status RelayCore::claim(std::int64_t now, InFlight& frame, bool& claimed) {
+  auto& batch = std::get<wire::Batch>(frame.message);
+  if (batch.retry || batch.events.empty()) return Status();  // exceptions are not dropped
+  Lane& lane = lanes_[batch.lane];
+  lane.claim = batch.events.back().seq;
+  dirty_ = true;
+  Status status = flush(now, true);
+  std::int64_t control = 0, capped = 0;
+  if (status.ok()) status = delivery_.control(control, capped);
+  claimed = status.ok() && leased_ && !dirty_ && capped == capped_;
+  if (claimed || !status.ok()) return status;
+  look_again_ = true;
+  lane.scanned = lane.sent.seq;
+  lane.exhausted = false;
+  lane.due_stale = true;
+  for (const EventRecord& event : batch.events) {
+    const auto known = lane.exceptions.find(event.seq);
+    if (known != lane.exceptions.end()) known->second.in_flight = false;
   }
   return Status();
 }
@@ -430,7 +457,8 @@ void RelayCore::apply(std::int64_t now, InFlight& frame) {
   }
   for (const OutboxGap& reported : frame.reports) {
     for (OutboxGap& gap : lane.gaps)
-      if (gap.first_seq == reported.first_seq) gap.reported = true;
+      if (gap.first_seq == reported.first_seq && gap.last_seq == reported.last_seq)
+        gap.reported = true;
     changes_.reported.push_back(reported);
   }
   dirty_ = true;

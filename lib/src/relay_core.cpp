@@ -142,6 +142,9 @@ void RelayCore::reset_session() {
   session_ = Session::none;
   in_flight_.clear();
   for (Lane& lane : lanes_) {
+    // What was claimed may be dropped again.
+    if (drops_oldest_ && leased_ && lane.claim > lane.cursor.acked_seq) dirty_ = true;
+    lane.claim = 0;
     lane.sent = {lane.cursor.acked_seq, lane.cursor.acked_id};
     lane.scanned = lane.cursor.acked_seq;
     lane.exhausted = false;
@@ -198,6 +201,7 @@ Status RelayCore::reload(std::int64_t, const DestinationRow& row) {
   Status status = delivery_.load_exceptions(exceptions);
   if (status.ok()) status = delivery_.load_gaps(gaps);
   if (status.ok()) status = delivery_.identity(identity_);
+  if (status.ok()) status = delivery_.drops_oldest(drops_oldest_);
   if (!status.ok()) return status;
   for (int lane = 0; lane < kLaneCount; ++lane) {
     lanes_[lane] = Lane();
@@ -216,6 +220,7 @@ Status RelayCore::reload(std::int64_t, const DestinationRow& row) {
   peer_store_ = row.peer_store;
   peer_stream_ = row.peer_stream;
   control_ = row.control;
+  capped_ = row.capped;
   seen_epoch_ = row.lease_epoch;
   loaded_ = true;
   changes_ = CursorFlush();
@@ -232,17 +237,23 @@ Status RelayCore::check_control(std::int64_t now) {
     look_again_ = false;
     for (Lane& lane : lanes_) lane.exhausted = false;
     if (loaded_ && row.lease_epoch == seen_epoch_ && row.control == control_ &&
+        row.capped == capped_ &&
         row.lanes[kLaneNormal].acked_seq == lanes_[kLaneNormal].cursor.acked_seq &&
         row.lanes[kLaneUrgent].acked_seq == lanes_[kLaneUrgent].cursor.acked_seq)
       return Status();  // offline beside a busy producer: one row read per look
     return reload(now, row);
   }
-  std::int64_t control = 0;
-  Status status = delivery_.control(control);
+  std::int64_t control = 0, capped = 0;
+  Status status = delivery_.control(control, capped);
+  if (status.ok()) status = delivery_.drops_oldest(drops_oldest_);
   if (!status.ok()) return status;
   look_again_ = false;
   for (Lane& lane : lanes_) lane.exhausted = false;
-  if (control == control_) return Status();
+  if (control == control_) {
+    if (capped == capped_) return Status();
+    capped_ = capped;
+    return reload_gaps();
+  }
   // A person changed exceptions. What we know goes to the database first, then theirs is read.
   status = flush(now, true);
   if (!status.ok() || !leased_) return status;
@@ -257,6 +268,21 @@ Status RelayCore::check_control(std::int64_t now) {
   return reload(now, row);  // begins a new session too: simpler than matching what is in flight
 }
 
+// Events were dropped at the cap: new gaps to report. What is under way goes on.
+Status RelayCore::reload_gaps() {
+  std::vector<OutboxGap> gaps;
+  const Status status = delivery_.load_gaps(gaps);
+  if (!status.ok()) return status;
+  for (Lane& lane : lanes_) lane.gaps.clear();
+  for (OutboxGap& gap : gaps) {
+    for (const OutboxGap& told : changes_.reported)
+      if (told.lane == gap.lane && told.first_seq == gap.first_seq && told.last_seq == gap.last_seq)
+        gap.reported = true;
+    lanes_[gap.lane].gaps.push_back(std::move(gap));
+  }
+  return Status();
+}
+
 Status RelayCore::flush(std::int64_t now, bool force) {
   if (!dirty_ || !leased_) return Status();
   if (!force && (now < flushed_at_ + config_.flush_interval_ms || now < flush_not_before_))
@@ -266,7 +292,8 @@ Status RelayCore::flush(std::int64_t now, bool force) {
   flush.control = control_;
   for (int lane = 0; lane < kLaneCount; ++lane) {
     flush.lanes[lane] = lanes_[lane].cursor;
-    flush.lanes[lane].claimed_seq = std::max(lanes_[lane].sent.seq, lanes_[lane].cursor.acked_seq);
+    flush.lanes[lane].claimed_seq =
+        std::max({lanes_[lane].sent.seq, lanes_[lane].cursor.acked_seq, lanes_[lane].claim});
     for (const std::int64_t seq : touched_[lane]) {
       const auto exception = lanes_[lane].exceptions.find(seq);
       if (exception == lanes_[lane].exceptions.end())

@@ -90,6 +90,7 @@ class RelayCore {
   struct Lane {
     LaneCursor cursor;         // durable, as of the last flush or later
     wire::Mark sent;           // last event in flight or acked
+    std::int64_t claim = 0;    // about to be sent
     std::int64_t scanned = 0;  // last row looked at
     bool exhausted = false;    // nothing after `scanned` at the last look
     bool start = false;        // the gateway does not know this stream yet
@@ -106,6 +107,7 @@ class RelayCore {
   Status ensure_lease(std::int64_t now, bool& have);
   Status reload(std::int64_t now, const DestinationRow& row);
   Status check_control(std::int64_t now);
+  Status reload_gaps();
   Status flush(std::int64_t now, bool force);
   void lose_lease();
 
@@ -135,6 +137,7 @@ class RelayCore {
                 std::size_t& bytes, std::set<std::int64_t>& included);
   void add_reports(int lane, InFlight& frame);
   void add_skipped(int lane, wire::Batch& batch) const;
+  Status claim(std::int64_t now, InFlight& frame, bool& claimed);
   void dispatch(InFlight&& frame, std::vector<RelayAction>& actions);
   wire::Batch new_batch(int lane) const;
 
@@ -171,6 +174,8 @@ class RelayCore {
   std::int64_t lease_until_ = 0;
   std::int64_t standby_until_ = 0;
   std::int64_t control_ = 0;
+  std::int64_t capped_ = 0;      // as of which the gaps are
+  bool drops_oldest_ = false;    // nothing is sent that is not claimed in the database
   bool loaded_ = false;          // cursor, exceptions and gaps are in memory
   std::int64_t seen_epoch_ = 0;  // of the row they were read from
   EventId peer_store_{}, peer_stream_{};

@@ -219,6 +219,103 @@ CREATE TABLE holdfast_audit(
   detail TEXT NOT NULL
 );
 )sql";
+
+// Caps (G8). Triggers, so that every writer obeys, also plain SQL and software of schema version 1.
+// make_room: sent events go first; then, if it may, the oldest unsent ones that no relay has under
+// way, with a gap record for each destination that does not have them. drop_from and drop_to are its
+// notes: a trigger has no variables.
+const char* const kSchemaV2 = R"sql(
+INSERT INTO holdfast_meta(key,value) VALUES('max_events',0),('max_bytes',0),('when_full','refuse'),
+  ('events',0),('make_room',0),('settled_to',0),('drop_from',0),('drop_to',0);
+ALTER TABLE outbox_destination ADD COLUMN capped INTEGER NOT NULL DEFAULT 0;
+
+CREATE VIEW outbox_settled AS
+SELECT CASE WHEN upto>=oldest THEN min(upto,oldest+63+excess) ELSE 0 END AS last FROM (
+  SELECT CASE WHEN c.value>0 THEN max(0,n.value-c.value) ELSE 0 END AS excess
+  FROM holdfast_meta c,holdfast_meta n WHERE c.key='max_events' AND n.key='events'),(
+  SELECT (SELECT ifnull(min(seq),0) FROM outbox_event) AS oldest,
+    min((SELECT ifnull(max(seq),0)-1 FROM outbox_event),
+      ifnull((SELECT min(first)-1 FROM (
+        SELECT (SELECT seq FROM outbox_event WHERE seq>d.acked_seq AND ifnull(lane,0)<>1
+          ORDER BY seq LIMIT 1) AS first FROM outbox_destination d
+        UNION ALL SELECT (SELECT seq FROM outbox_event WHERE lane>0 AND lane=1
+          AND seq>d.urgent_acked_seq ORDER BY seq LIMIT 1) FROM outbox_destination d
+        UNION ALL SELECT min(seq) FROM outbox_exception)),9223372036854775807)) AS upto);
+
+CREATE VIEW outbox_pinned AS
+SELECT e.seq AS seq FROM outbox_event e WHERE
+  EXISTS(SELECT 1 FROM outbox_exception x WHERE x.seq=e.seq)
+  OR EXISTS(SELECT 1 FROM outbox_destination d WHERE d.lease_owner<>''
+    AND e.seq>CASE e.lane WHEN 1 THEN d.urgent_acked_seq ELSE d.acked_seq END
+    AND e.seq<=CASE e.lane WHEN 1 THEN d.urgent_claimed_seq ELSE d.claimed_seq END);
+
+CREATE TRIGGER holdfast_make_room AFTER UPDATE OF value ON holdfast_meta WHEN NEW.key='make_room'
+BEGIN
+  UPDATE holdfast_meta SET value=(SELECT last FROM outbox_settled) WHERE key='settled_to';
+  DELETE FROM outbox_event WHERE seq<=(SELECT value FROM holdfast_meta WHERE key='settled_to');
+  UPDATE holdfast_meta SET value=CASE WHEN
+      (SELECT value FROM holdfast_meta WHERE key='when_full')='drop_oldest'
+      AND (SELECT value FROM holdfast_meta WHERE key='settled_to')=0
+    THEN ifnull((SELECT e.seq FROM outbox_event e WHERE e.seq<(SELECT max(seq) FROM outbox_event)
+      AND e.seq NOT IN (SELECT seq FROM outbox_pinned p WHERE p.seq=e.seq)
+      AND EXISTS(SELECT 1 FROM outbox_destination d
+        WHERE e.seq>CASE e.lane WHEN 1 THEN d.urgent_acked_seq ELSE d.acked_seq END)
+      ORDER BY e.seq LIMIT 1),0)
+    ELSE 0 END WHERE key='drop_from';
+  UPDATE holdfast_meta SET value=(SELECT ifnull(max(seq),0) FROM (
+      SELECT e.seq AS seq FROM outbox_event e WHERE e.seq BETWEEN f.value AND f.value+63
+        AND e.seq<(SELECT max(seq) FROM outbox_event)
+        AND NOT EXISTS(SELECT 1 FROM outbox_pinned p WHERE p.seq BETWEEN f.value AND e.seq)))
+    FROM holdfast_meta f WHERE f.key='drop_from' AND f.value>0 AND holdfast_meta.key='drop_to';
+  UPDATE outbox_destination SET capped=capped+(SELECT count(*) FROM outbox_event e WHERE
+      e.seq BETWEEN (SELECT value FROM holdfast_meta WHERE key='drop_from')
+        AND (SELECT value FROM holdfast_meta WHERE key='drop_to')
+      AND e.seq>CASE e.lane WHEN 1 THEN outbox_destination.urgent_acked_seq
+        ELSE outbox_destination.acked_seq END)
+    WHERE (SELECT value FROM holdfast_meta WHERE key='drop_from')>0;
+  INSERT INTO outbox_gap(destination_id,lane,first_seq,last_seq,count,reason,detail,created_at)
+    SELECT d.id,e.lane,
+      ifnull((SELECT g.first_seq FROM outbox_gap g WHERE g.destination_id=d.id AND g.lane=e.lane
+        AND g.reason='capped' AND g.reported=0 AND g.last_seq<f.value
+        AND NOT EXISTS(SELECT 1 FROM outbox_event b WHERE b.seq>g.last_seq AND b.seq<f.value)
+        AND NOT EXISTS(SELECT 1 FROM outbox_gap o WHERE o.destination_id=d.id AND o.lane=e.lane
+          AND o.first_seq>g.first_seq) ORDER BY g.first_seq DESC LIMIT 1),min(e.seq)),
+      max(e.seq),count(*),'capped','the oldest were dropped at the cap',
+      max(0,CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER))
+    FROM holdfast_meta f, holdfast_meta t, outbox_event e, outbox_destination d
+    WHERE f.key='drop_from' AND t.key='drop_to' AND f.value>0
+      AND e.seq BETWEEN f.value AND t.value
+      AND e.seq>CASE e.lane WHEN 1 THEN d.urgent_acked_seq ELSE d.acked_seq END
+    GROUP BY d.id,e.lane
+    ON CONFLICT(destination_id,lane,first_seq) DO UPDATE SET
+      last_seq=excluded.last_seq,count=count+excluded.count;
+  DELETE FROM outbox_event WHERE (SELECT value FROM holdfast_meta WHERE key='drop_from')>0
+    AND seq BETWEEN (SELECT value FROM holdfast_meta WHERE key='drop_from')
+      AND (SELECT value FROM holdfast_meta WHERE key='drop_to');
+END;
+
+CREATE TRIGGER outbox_event_cap BEFORE INSERT ON outbox_event
+WHEN (SELECT value FROM holdfast_meta WHERE key='max_events')>0
+  AND (SELECT value FROM holdfast_meta WHERE key='events')
+    >=(SELECT value FROM holdfast_meta WHERE key='max_events')
+BEGIN
+  UPDATE holdfast_meta SET value=value+1 WHERE key='make_room';
+  UPDATE holdfast_meta SET value=value+1 WHERE key='make_room'
+    AND (SELECT value FROM holdfast_meta WHERE key='events')
+      >=(SELECT value FROM holdfast_meta WHERE key='max_events');
+  SELECT RAISE(ABORT,'outbox_event: full: max_events is reached; wait until some are sent, or raise it with holdfast init --max-events')
+    WHERE (SELECT value FROM holdfast_meta WHERE key='events')
+      >=(SELECT value FROM holdfast_meta WHERE key='max_events');
+END;
+
+CREATE TRIGGER outbox_event_counted AFTER INSERT ON outbox_event
+WHEN (SELECT value FROM holdfast_meta WHERE key='max_events')>0
+BEGIN UPDATE holdfast_meta SET value=value+1 WHERE key='events'; END;
+
+CREATE TRIGGER outbox_event_uncounted AFTER DELETE ON outbox_event
+WHEN (SELECT value FROM holdfast_meta WHERE key='max_events')>0
+BEGIN UPDATE holdfast_meta SET value=value-1 WHERE key='events'; END;
+)sql";
 // clang-format on
 
 }  // namespace sql
@@ -226,7 +323,7 @@ CREATE TABLE holdfast_audit(
 namespace {
 
 // One entry per step: brings a database from version `index` to `index + 1`.
-const char* const kMigrations[] = {sql::kSchemaV1};
+const char* const kMigrations[] = {sql::kSchemaV1, sql::kSchemaV2};
 static_assert(sizeof(kMigrations) / sizeof(kMigrations[0]) == kSchemaVersion,
               "a migration for each schema version");
 
@@ -291,6 +388,11 @@ Status check_schema(sqlite3* db, const std::string& path) {
   if (facts.version == 0)
     return Status::error(Code::no_schema, "%s: has no Holdfast tables; run `holdfast init %s`",
                          path.c_str(), path.c_str());
+  if (facts.version < kSchemaVersion)
+    return Status::error(Code::no_schema,
+                         "%s: schema version %d is older than this software's %d; run `holdfast "
+                         "init %s`, which keeps everything",
+                         path.c_str(), facts.version, kSchemaVersion, path.c_str());
   if (facts.version > kSchemaVersion && facts.min_writer > kSchemaVersion)
     return newer_schema(path, facts.version);
   return Status();

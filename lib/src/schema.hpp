@@ -33,6 +33,7 @@ std::string drop_trigger_sql(const std::string& name);
 namespace sql {
 
 extern const char* const kSchemaV1;
+extern const char* const kSchemaV2;
 
 // --- meta, counters, audit ---------------------------------------------------------------------
 constexpr const char* kHasMeta =
@@ -42,6 +43,13 @@ constexpr const char* kMetaSet =
     "INSERT INTO holdfast_meta(key,value) VALUES(?1,?2)"
     " ON CONFLICT(key) DO UPDATE SET value=excluded.value";
 constexpr const char* kMetaDelete = "DELETE FROM holdfast_meta WHERE key=?1";
+constexpr const char* kEventCountReset =
+    "UPDATE holdfast_meta SET value=(SELECT count(*) FROM outbox_event) WHERE key='events'";
+constexpr const char* kEventCount = "SELECT value FROM holdfast_meta WHERE key='events'";
+constexpr const char* kMakeRoom = "UPDATE holdfast_meta SET value=value+1 WHERE key='make_room'";
+constexpr const char* kBytesUsed =
+    "SELECT (page_count-freelist_count)*page_size,page_size FROM pragma_page_count,"
+    "pragma_freelist_count,pragma_page_size";
 constexpr const char* kCounterAdd =
     "INSERT INTO holdfast_counter(name,value) VALUES(?1,?2)"
     " ON CONFLICT(name) DO UPDATE SET value=value+excluded.value";
@@ -118,7 +126,7 @@ constexpr const char* kDestinationCount = "SELECT count(*) FROM outbox_destinati
   "id,name,acked_seq,acked_id,claimed_seq,base_seq,urgent_acked_seq,urgent_acked_id,"        \
   "urgent_claimed_seq,urgent_base_seq,peer_store,peer_stream,lease_owner,lease_boot_id,"     \
   "lease_until_ms,lease_epoch,times_boot_id,control,link_failures,last_error,last_error_at," \
-  "sent,duplicates,rejected,retries,rewinds"
+  "sent,duplicates,rejected,retries,rewinds,capped"
 constexpr const char* kDestinationByName =
     "SELECT " HOLDFAST_DESTINATION_COLUMNS " FROM outbox_destination WHERE name=?1";
 constexpr const char* kDestinationAll =
@@ -141,7 +149,10 @@ constexpr const char* kPeerSet =
 constexpr const char* kLinkSet =
     "UPDATE outbox_destination SET link_failures=?2,last_error=?3,last_error_at=?4 WHERE id=?1";
 constexpr const char* kControlBump = "UPDATE outbox_destination SET control=control+1 WHERE id=?1";
-constexpr const char* kControlGet = "SELECT control FROM outbox_destination WHERE id=?1";
+constexpr const char* kControlGet = "SELECT control,capped FROM outbox_destination WHERE id=?1";
+constexpr const char* kClaimsDrop =
+    "UPDATE outbox_destination SET lease_owner='',lease_until_ms=0,claimed_seq=acked_seq,"
+    "urgent_claimed_seq=urgent_acked_seq WHERE id=?1";
 
 // --- exceptions and gaps
 // -----------------------------------------------------------------------------
@@ -189,7 +200,8 @@ constexpr const char* kGapAll =
     "SELECT lane,first_seq,last_seq,count,reason,detail,reported FROM outbox_gap"
     " WHERE destination_id=?1 ORDER BY lane,first_seq";
 constexpr const char* kGapReported =
-    "UPDATE outbox_gap SET reported=1 WHERE destination_id=?1 AND lane=?2 AND first_seq=?3";
+    "UPDATE outbox_gap SET reported=1 WHERE destination_id=?1 AND lane=?2 AND first_seq=?3"
+    " AND last_seq=?4";
 constexpr const char* kGapUnreport =
     "UPDATE outbox_gap SET reported=0 WHERE destination_id=?1 AND lane=?2 AND last_seq>?3";
 constexpr const char* kGapAt =
@@ -197,7 +209,7 @@ constexpr const char* kGapAt =
     " AND last_seq>=?3 ORDER BY first_seq DESC LIMIT 1";
 constexpr const char* kGapCountAfter =
     "SELECT ifnull(sum(count),0) FROM outbox_gap WHERE destination_id=?1 AND lane=?2"
-    " AND first_seq>?3";
+    " AND first_seq>?3 AND last_seq>=(SELECT min(seq) FROM outbox_event)";
 constexpr const char* kGapTotal =
     "SELECT ifnull(sum(count),0) FROM outbox_gap WHERE destination_id=?1";
 constexpr const char* kGapUnreported = "SELECT count(*) FROM outbox_gap WHERE reported=0";
@@ -285,7 +297,8 @@ constexpr const char* kInboxGapDelete =
     "DELETE FROM inbox_gap WHERE stream=?1 AND lane=?2 AND consumer=?3 AND first_seq=?4"
     " AND state<>'GONE'";
 constexpr const char* kInboxGapGoneAt =
-    "SELECT last_seq FROM inbox_gap WHERE stream=?1 AND lane=?2 AND consumer=?3 AND first_seq=?4"
+    "SELECT last_seq,count FROM inbox_gap WHERE stream=?1 AND lane=?2 AND consumer=?3 AND "
+    "first_seq=?4"
     " AND state='GONE'";
 constexpr const char* kInboxGapGoneAll =
     "SELECT first_seq,last_seq FROM inbox_gap WHERE stream=?1 AND lane=?2 AND consumer=?3"

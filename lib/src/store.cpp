@@ -66,10 +66,72 @@ Status insert_destination(sqlite3* db, const std::string& name) {
   return status;
 }
 
+constexpr const char* kDropOldest = "drop_oldest";
+constexpr const char* kRefuse = "refuse";
+
+Status check_limits(const Limits& limits) {
+  if (limits.max_events < 0)
+    return Status::error(Code::invalid, "max_events: give 1 or more, or 0 for no cap");
+  if (limits.max_bytes != 0 && limits.max_bytes < kMinBytesCap)
+    return Status::error(Code::invalid, "max_bytes: give %lld or more, or 0 for no cap",
+                         static_cast<long long>(kMinBytesCap));
+  return Status();
+}
+
+Status read_limits(sqlite3* db, Limits& limits) {
+  Statement get;
+  Status status = get.prepare(db, sql::kMetaGet);
+  const auto step = [&](const char* key) {
+    get.reset();
+    get.bind_text(1, key);
+    return status.ok() && get.step(status, key);
+  };
+  if (status.ok() && step("max_events")) limits.max_events = get.column_int(0);
+  if (status.ok() && step("max_bytes")) limits.max_bytes = get.column_int(0);
+  if (status.ok() && step("when_full"))
+    limits.when_full = get.column_text(0) == kDropOldest ? WhenFull::drop_oldest : WhenFull::refuse;
+  return status;
+}
+
+// Writes nothing if they are as they should be already.
+Status write_limits(Db& db, const Limits& limits) {
+  Limits now;
+  Transaction transaction(db.handle());
+  Status status = transaction.begin();
+  if (status.ok()) status = read_limits(db.handle(), now);
+  if (!status.ok()) return status;
+  if (now.max_events == limits.max_events && now.max_bytes == limits.max_bytes &&
+      now.when_full == limits.when_full)
+    return Status();
+  Statement set;
+  status = set.prepare(db.handle(), sql::kMetaSet);
+  if (status.ok()) status = set.bind_text(1, "max_events").bind(2, limits.max_events).run("limits");
+  set.reset();
+  if (status.ok()) status = set.bind_text(1, "max_bytes").bind(2, limits.max_bytes).run("limits");
+  set.reset();
+  const bool drop = limits.when_full == WhenFull::drop_oldest;
+  if (status.ok())
+    status = set.bind_text(1, "when_full").bind_text(2, drop ? kDropOldest : kRefuse).run("limits");
+  // While there is no cap, nobody counts.
+  if (status.ok() && limits.max_events > 0) status = db.exec(sql::kEventCountReset, "limits");
+  for (std::int64_t before = INT64_MAX, events = INT64_MAX - 1;
+       status.ok() && limits.max_events > 0 && events < before;) {
+    before = events;
+    status = db.query_int(sql::kEventCount, events, "limits");
+    if (!status.ok() || events <= limits.max_events) break;
+    status = db.exec(sql::kMakeRoom, "limits");
+  }
+  return status.ok() ? transaction.commit() : status;
+}
+
 Status check_init_options(const InitOptions& options) {
   const int size = options.page_size;
   if (size != 0 && (size < 512 || size > 65536 || (size & (size - 1)) != 0))
     return Status::error(Code::invalid, "page_size: give a power of two from 512 to 65536");
+  if (options.limits != nullptr) {
+    const Status status = check_limits(*options.limits);
+    if (!status.ok()) return status;
+  }
   if (options.device.size() > kMaxDeviceNameBytes || !is_utf8(options.device))
     return Status::error(Code::invalid, "device: give at most %d bytes of UTF-8",
                          static_cast<int>(kMaxDeviceNameBytes));
@@ -108,6 +170,7 @@ Status Store::init(const std::string& path, const InitOptions& options, InitResu
                             first_rows);
   if (!status.ok()) return status;
   const bool created = facts.version == 0;
+  if (options.limits != nullptr) status = write_limits(db, *options.limits);
   // The file's name must survive a power cut as surely as its content. Not only if we made the
   // file: an init before us may have been killed here.
   if (status.ok() && created) status = db.sync_folder();
@@ -473,6 +536,17 @@ Status Store::backup(const std::string& new_path,
   if (status.ok()) return platform::sync_parent_directory(new_path);
   ::unlink(new_path.c_str());  // half a copy would be taken for a whole one
   return status;
+}
+
+Status Store::limits(Limits& limits) {
+  limits = Limits();
+  return impl_ ? read_limits(impl_->db.handle(), limits) : not_open("limits");
+}
+
+Status Store::set_limits(const Limits& limits) {
+  if (!impl_) return not_open("set_limits");
+  const Status status = check_limits(limits);
+  return status.ok() ? write_limits(impl_->db, limits) : status;
 }
 
 Status Store::new_stream() {

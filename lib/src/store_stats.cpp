@@ -83,6 +83,7 @@ Status destination_stats(sqlite3* db, const Clock& clock, const DestinationRow& 
   out.rejected = row.rejected;
   out.retries = row.retries;
   out.rewinds = row.rewinds;
+  out.capped = row.capped;
   out.leased = lease_live(row, clock);
   out.lease_owner = row.lease_owner;
   out.link_failures = row.link_failures;
@@ -133,6 +134,7 @@ Status Store::stats(StoreStats& stats) {
   if (status.ok()) status = db.query_int(sql::kPageCount, stats.db_bytes, "stats");
   if (status.ok()) status = db.query_int(sql::kGapUnreported, stats.gaps_unreported, "stats");
   stats.wal_bytes = wal_file_bytes(db.path());
+  if (status.ok()) status = limits(stats.limits);
   std::map<std::string, std::int64_t> counters;
   if (status.ok()) status = read_counters(db.handle(), counters);
   stats.forks = counters["forks"];

@@ -428,6 +428,7 @@ typedef struct holdfast_destination {
   int64_t link_failures;
   const char* last_error;    // of the link
   int64_t last_error_at_ms;  // Unix time
+  int64_t capped;            // events dropped at a cap, since the destination was made
 } holdfast_destination;
 
 typedef int (*holdfast_destination_fn)(void* context, const holdfast_destination* destination);
@@ -595,6 +596,25 @@ holdfast_code holdfast_store_backup(holdfast_store* store, const char* new_path,
                                     void* context, holdfast_status* status);
 // A new stream identity for this database now.
 holdfast_code holdfast_store_new_stream(holdfast_store* store, holdfast_status* status);
+
+typedef enum holdfast_when_full {
+  HOLDFAST_REFUSE = 0,      // emit fails with HOLDFAST_FULL, the transaction is as it was
+  HOLDFAST_DROP_OLDEST = 1  // the oldest unsent events go; the gateway is told
+} holdfast_when_full;
+
+// Kept in the database: every writer obeys. What every destination has is removed first.
+typedef struct holdfast_limits {
+  size_t struct_size;
+  int64_t max_events;  // rows of the log, also with plain SQL; 0: no cap
+  int64_t max_bytes;   // pages in use and the WAL, at holdfast_outbox_emit; 0: no cap, else at
+                       // least 262,144
+  int when_full;       // a holdfast_when_full
+} holdfast_limits;
+
+holdfast_code holdfast_store_limits(holdfast_store* store, holdfast_limits* limits,
+                                    holdfast_status* status);
+holdfast_code holdfast_store_set_limits(holdfast_store* store, const holdfast_limits* limits,
+                                        holdfast_status* status);
 
 // ==================================================== from here on: libholdfast.a, not in the .so
 

@@ -22,7 +22,7 @@ struct sqlite3;
 
 namespace holdfast {
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 constexpr int kMaxDestinations = 16;
 constexpr std::size_t kMaxDestinationNameBytes = 64;  // letters, digits, '-', '_', '.'
 constexpr int kBusyTimeoutMs = 5000;
@@ -34,12 +34,29 @@ struct StoreOptions {
   const Clock* clock = nullptr;
 };
 
+// What a database may hold. Kept in the database, so that every writer obeys.
+enum class WhenFull {
+  refuse,       // emit returns `full`; the application decides
+  drop_oldest,  // the oldest unsent events go, with a gap record that reaches the gateway (G9)
+};
+struct Limits {
+  // Rows of the log, at any writer, also plain SQL. Events that every destination has are removed
+  // first, before their retention is over. 0: no cap. A cap costs a page more in each commit.
+  std::int64_t max_events = 0;
+  // Bytes of pages in use and of the WAL; looked at by Outbox::emit only. 0: no cap. One that is
+  // smaller than kMinBytesCap is refused.
+  std::int64_t max_bytes = 0;
+  WhenFull when_full = WhenFull::refuse;
+};
+constexpr std::int64_t kMinBytesCap = 256 * 1024;
+
 struct InitOptions {
   bool create = true;                             // make the file if it is missing
   std::string destination = kDefaultDestination;  // "" = none (a gateway's log)
   std::string device;                             // label; "" = host name
   int busy_timeout_ms = kBusyTimeoutMs;
-  int page_size = 0;  // of a new file; 0 = SQLite's default
+  int page_size = 0;               // of a new file; 0 = SQLite's default
+  const Limits* limits = nullptr;  // nullptr: as they are
   const Clock* clock = nullptr;
 };
 
@@ -90,7 +107,8 @@ struct DestinationStats {
   std::int64_t retry = 0, held = 0, dead = 0;
   std::int64_t sent = 0, duplicates = 0, rejected = 0, retries = 0, gone = 0;  // since creation
   std::int64_t rewinds = 0;
-  bool leased = false;  // a live relay holds it
+  std::int64_t capped = 0;  // dropped at a cap before this destination had them, since creation
+  bool leased = false;      // a live relay holds it
   std::string lease_owner;
   std::int64_t link_failures = 0;
   std::string last_error;             // of the link
@@ -117,6 +135,7 @@ struct StoreStats {
   std::int64_t newest_seq = 0, oldest_seq = 0;  // 0 = the log is empty
   std::int64_t db_bytes = 0, wal_bytes = 0;
   std::int64_t forks = 0;
+  Limits limits;
   std::int64_t gaps_unreported = 0;
   std::vector<DestinationStats> destinations;
   InboxStats inbox;
@@ -227,6 +246,10 @@ class Store {
                 const std::function<void(std::int64_t done, std::int64_t total)>& progress);
   // Gives this database a new stream identity now.
   Status new_stream();
+  Status limits(Limits& limits);
+  // Events that are there already are counted, which takes a moment with millions. A cap in events
+  // below them makes room at once, as far as the policy allows; then emits are refused.
+  Status set_limits(const Limits& limits);
 
   // --- inbox side ---
   struct InboxFilter {
