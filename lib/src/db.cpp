@@ -377,6 +377,18 @@ Status Transaction::begin_read() {
   return sqlite_status(db_, rc, "begin");
 }
 
+namespace {
+
+// Without powersafe overwrite SQLite pads the WAL after the frame that ends the transaction, so a
+// disk that is full then has the whole commit. On Linux it is on, unless a URI said psow=0.
+bool pads_commits(sqlite3* db) {
+  int powersafe = -1;  // ask, don't set
+  const int rc = sqlite3_file_control(db, "main", SQLITE_FCNTL_POWERSAFE_OVERWRITE, &powersafe);
+  return rc != SQLITE_OK || powersafe != 1;
+}
+
+}  // namespace
+
 Status Transaction::commit() {
   const int rc = sqlite3_exec(db_, "COMMIT", nullptr, nullptr, nullptr);
   if (rc == SQLITE_OK) {
@@ -390,7 +402,7 @@ Status Transaction::commit() {
   if (open && (cause.code() == Code::busy || cause.code() == Code::invalid)) return cause;
   // Nor is one that met a full disk: a write of it failed (a sync that fails is SQLITE_IOERR), and
   // the frame that makes the others count is written last.
-  if (cause.code() == Code::no_space) return cause;
+  if (cause.code() == Code::no_space && !pads_commits(db_)) return cause;
   return Status::native_error(Code::unknown, cause.native(),
                               "commit: %s; it may or may not have been stored", sqlite3_errstr(rc));
 }

@@ -7,8 +7,9 @@
 //   sqlite3_exec(db, s.ok() ? "COMMIT" : "ROLLBACK", …);
 //
 // What survives a crash: if COMMIT returned SQLITE_OK, your data and the event; if it was never
-// called, neither; if it returned an I/O error, either both or neither - ask resolve() after
-// reopening the database.
+// called, or returned SQLITE_BUSY or SQLITE_CONSTRAINT, neither; if it returned any other error
+// (SQLITE_IOERR, SQLITE_FULL, …), either both or neither - ask resolve() after reopening the
+// database. Store::commit() knows more about SQLITE_FULL: no_space means neither, unknown either.
 //
 // Thread: one thread at a time for each Outbox, the one that uses the connection.
 #pragma once
@@ -80,7 +81,8 @@ class Outbox {
   Status emit(const Event& event, Emitted* emitted = nullptr);
 
   // After a COMMIT that returned an I/O error: reopen the database, attach, and ask. Looks at the
-  // row `seq` only, so it costs one lookup at any size.
+  // row `seq` only, so it costs one lookup at any size. `committed` means that readers, and the
+  // relay, have it. The disk may lack it still: after a failed sync Linux does not try again.
   Status resolve(const Emitted& emitted, Fate& fate);
   // The same by id alone: searches newest first, up to `rows_max` rows.
   Status resolve(const EventId& id, std::int64_t rows_max, Fate& fate);
