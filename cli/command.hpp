@@ -24,6 +24,7 @@ void add_init(CLI::App& program, Run& run);
 void add_emit(CLI::App& program, Run& run);
 void add_ls(CLI::App& program, Run& run);
 void add_show(CLI::App& program, Run& run);
+void add_resolve(CLI::App& program, Run& run);
 void add_stats(CLI::App& program, Run& run);
 void add_retry(CLI::App& program, Run& run);
 void add_discard(CLI::App& program, Run& run);

@@ -32,6 +32,9 @@ constexpr CommandText kText = {
     "      --payload '{\"celsius\":71.5}' --content-type application/json\n"
     "  holdfast emit app.db --ndjson readings.ndjson --batch 100\n"
     "\n"
+    "After an I/O error at COMMIT nobody knows at once: the message says the id, and how to find\n"
+    "out with `holdfast resolve`.\n"
+    "\n"
     "Exit status: 0 done, 1 failed (or unknown: the message says how to find out), 2 wrong\n"
     "usage or a bad line, 3 no such file, 75 locked or full: nothing was written, try again."};
 
@@ -116,8 +119,9 @@ int settle_unknown(const Where& where, Emitter& emitter, const Status& unknown,
       emitted.size() == 1 ? "event " + id
                           : "the batch of " + std::to_string(emitted.size()) + " up to event " + id;
   const std::string trouble = std::string("COMMIT met an I/O error (") + unknown.text() + "): ";
-  const std::string check = "check with `holdfast show " + shell_quoted(where.subject) + " " + id +
-                            "` and `holdfast doctor`, or emit again with the same id: harmless";
+  const std::string check = "ask again with `holdfast resolve " + shell_quoted(where.subject) +
+                            " " + id + " --seq " + std::to_string(emitted.back().seq) +
+                            "` and run `holdfast doctor`, or emit again with the same id: harmless";
   Fate fate = Fate::absent;
   const Status status = emitter.resolve(emitted.back(), fate);
   if (!status.ok()) {

@@ -65,6 +65,7 @@ void declare_commands(CLI::App& program, Run& run) {
   add_gateway(program, run);
   add_ls(program, run);
   add_show(program, run);
+  add_resolve(program, run);
   add_stats(program, run);
   add_inbox(program, run);
   add_doctor(program, run);

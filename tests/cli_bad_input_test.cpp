@@ -21,6 +21,7 @@ struct Call {
 const std::vector<Call> kCalls = {
     {"ls", {"ls"}, {}},
     {"show", {"show"}, {"1"}},
+    {"resolve", {"resolve"}, {kId}},
     {"stats", {"stats"}, {}},
     {"inbox ls", {"inbox", "ls"}, {}},
     {"inbox show", {"inbox", "show"}, {kId}},

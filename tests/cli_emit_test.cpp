@@ -357,3 +357,44 @@ TEST_CASE("an id that could not be printed is an error, and its event is there")
   CHECK(error_line_problem(result.err, "emit") == "");
   CHECK(db.number("SELECT count(*) FROM outbox_event") == 1);
 }
+
+TEST_CASE("resolve tells whether an event is there, by id alone and with its seq (G2)") {
+  const Database db;
+  const std::string id = db.emit(), other = kId;
+  const std::vector<std::vector<std::string>> there = {{id}, {id, "--seq", "1"}};
+  for (std::vector<std::string> each : there) {
+    each.insert(each.begin(), {"resolve", db.path()});
+    const RunResult result = command(each);
+    CHECK(result.code() == 0);
+    CHECK(result.out == "committed\n");
+  }
+  const std::vector<std::vector<std::string>> absent = {
+      {other}, {other, "--seq", "1"}, {id, "--seq", "2"}};
+  for (std::vector<std::string> each : absent) {
+    each.insert(each.begin(), {"resolve", db.path()});
+    const RunResult result = command(each);
+    CHECK(result.code() == 3);
+    CHECK(result.out == "absent\n");
+    CHECK(error_line_problem(result.err, "resolve") == "");
+  }
+  const Json line = json_lines(command({"resolve", db.path(), id, "--json"}).out).at(0);
+  CHECK(line.at("fate") == "committed");
+  CHECK(line.at("event_id") == id);
+  CHECK(line.at("seq") == 1);
+}
+
+TEST_CASE(
+    "an I/O error at COMMIT: emit prints no id on stdout, and says what became of the event") {
+  const Database db;
+  const std::string id = kId;
+  // The kernel refuses writes beyond 48 KiB of a file: the WAL's at COMMIT.
+  write_file(db.file("payload"), std::string(100'000, 'x'));
+  const RunResult result = run({"bash", "-c", "trap '' XFSZ; ulimit -f 48; exec \"$@\"", "bash",
+                                HOLDFAST_BIN, "emit", db.path(), "--type", "t", "--aggregate",
+                                "a/1", "--id", id, "--payload", "@" + db.file("payload")});
+  CHECK(result.code() == 1);
+  CHECK(result.out.empty());
+  CHECK_MESSAGE(result.err.find("COMMIT met an I/O error") != std::string::npos, result.err);
+  CHECK_MESSAGE(result.err.find("nothing was written") != std::string::npos, result.err);
+  CHECK(command({"resolve", db.path(), id}).out == "absent\n");
+}

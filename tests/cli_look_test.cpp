@@ -186,6 +186,7 @@ TEST_CASE("no text from an event drives the terminal, in any format (G10)") {
       {"ls", db.path(), "--json"},
       {"show", db.path(), "1"},
       {"show", db.path(), "1", "--json"},
+      {"resolve", db.path(), "0190a6e8-2d4e-7c3a-9d5e-0f1a2b3c4d5e"},
       {"stats", db.path()},
       {"stats", db.path(), "--json"},
       {"destination", "ls", db.path()},

@@ -8,10 +8,13 @@ using namespace holdfast::test;
 
 namespace {
 
+constexpr const char* kId = "0190a6e8-2d4e-7c3a-9d5e-0f1a2b3c4d5e";
+
 const std::vector<std::vector<std::string>> kCommands = {{"init"},
                                                          {"emit"},
                                                          {"ls"},
                                                          {"show"},
+                                                         {"resolve"},
                                                          {"stats"},
                                                          {"retry"},
                                                          {"discard"},
@@ -93,6 +96,9 @@ TEST_CASE("wrong usage is status 2 and one line that points to the right help") 
       {{"show", "x.db", "banana"}, "show", "neither a UUID nor a seq"},
       {{"show", "x.db", "0"}, "show", "neither a UUID nor a seq"},
       {{"show", "x.db", "1", "2"}, "show", "2"},
+      {{"resolve", "x.db"}, "resolve", "ID"},
+      {{"resolve", "x.db", "1"}, "resolve", "not a UUID"},
+      {{"resolve", "x.db", kId, "--seq", "0"}, "resolve", "--seq"},
       {{"retry", "x.db"}, "retry", "--all-dead"},
       {{"retry", "x.db", "1", "--all-dead"}, "retry", "--all-dead"},
       {{"discard", "x.db", "1"}, "discard", "--reason"},
