@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "duration.hpp"
 #include "holdfast/outbox.hpp"
 #include "json.hpp"
 #include "line_reader.hpp"
@@ -326,6 +327,8 @@ void add_emit(CLI::App& program, Run& run) {
       add("--trace", options->event.trace, "W3C traceparent", "TEXT"),
       add("--headers", options->event.headers, "A JSON object", "JSON"),
       add("--aggregate-version", options->version, "Version of the aggregate", "N"),
+      add_duration(*command, "--ttl", options->event.ttl_ms,
+                   "Give it up if it is not sent by then; 0: never"),
       add("--lane", options->lane, "urgent overtakes any backlog", "normal|urgent [normal]"),
       add("--created-at", options->created_at, "Unix time in ms; information only", "MS [now]")};
   CLI::Option* ndjson =

@@ -155,6 +155,8 @@ constexpr Field kFields[] = {
      [](std::string_view v, ParsedEvent& e, std::string& w) { return take_text(v, e.trace, w); }},
     {"headers", take_headers},
     {"lane", take_lane},
+    {"ttl_ms", [](std::string_view v, ParsedEvent& e,
+                  std::string& w) { return take_integer(v, e.ttl_ms, w); }},
     {"payload", take_payload},
     {"payload_base64", take_base64},
     // Of an event's place in another log, as printed there.
@@ -245,6 +247,7 @@ void add_event(JsonLine& line, const EventRecord& event) {
     line.text_if_set("headers", event.headers);
   }
   line.number("lane", event.lane).text_if_set("source", event.source);
+  if (event.ttl_ms > 0) line.number("ttl_ms", event.ttl_ms);
   if (is_utf8(event.payload)) {
     line.text("payload", event.payload);
   } else {
@@ -281,6 +284,7 @@ Event ParsedEvent::event() const {
   out.aggregate_version = aggregate_version;
   out.created_at_ms = created_at_ms;
   out.lane = lane;
+  out.ttl_ms = ttl_ms;
   out.id = id;
   return out;
 }

@@ -42,6 +42,7 @@ struct ParsedEvent {
   std::int64_t aggregate_version = kNoVersion;
   std::int64_t created_at_ms = kNow;
   int lane = kLaneNormal;
+  std::int64_t ttl_ms = 0;
 
   Event event() const;
 };

@@ -177,6 +177,7 @@ std::string stats_line(const StoreStats& stats) {
       .number("max_bytes", stats.limits.max_bytes)
       .text("when_full", stats.limits.when_full == WhenFull::drop_oldest ? "drop_oldest" : "refuse")
       .number("forks", stats.forks)
+      .number("expired", stats.expired)
       .number("gaps_unreported", stats.gaps_unreported)
       .raw("destinations", "[" + destinations + "]")
       .raw("inbox", inbox_stats_json(stats.inbox));

@@ -136,7 +136,7 @@ static void an_event_commits_with_the_data_or_not_at_all(void) {
 
   init.device = "board-1";
   CHECK_OK(holdfast_store_init(path, &init, &made, &status));
-  CHECK(made.created && made.to_version == 2);
+  CHECK(made.created && made.to_version == 3);
   CHECK_OK(holdfast_store_init(path, &init, &made, NULL));
   CHECK(!made.created);
 
@@ -264,7 +264,7 @@ static void null_and_unset_sizes_are_errors_and_nothing_worse(void) {
   stats.struct_size = offsetof(holdfast_stats, db_bytes);
   stats.db_bytes = 99;
   CHECK_OK(holdfast_store_stats(store, &stats, &status));
-  CHECK(stats.schema_version == 2 && stats.db_bytes == 99);
+  CHECK(stats.schema_version == 3 && stats.db_bytes == 99);
   CHECK(stats.struct_size == offsetof(holdfast_stats, db_bytes));
   holdfast_store_close(store);
   newer.newer[0] = 1;

@@ -175,6 +175,7 @@ Status event_of(const holdfast_event* given, Event& out) {
   if (event.has_aggregate_version != 0) out.aggregate_version = event.aggregate_version;
   if (event.created_at_ms != 0) out.created_at_ms = event.created_at_ms;
   out.id = id_of(event.id);
+  out.ttl_ms = event.ttl_ms;
   return Status();
 }
 

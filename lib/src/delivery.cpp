@@ -278,6 +278,10 @@ Status Delivery::flush(const std::string& owner, std::int64_t epoch, const Curso
     if (status.ok()) status = exception_delete_.prepare(db_.handle(), sql::kExceptionDelete);
     if (status.ok()) status = exception_delete_.bind(1, id_).bind(2, seq).run("exception");
   }
+  for (const OutboxGap& gap : flush.gaps)
+    if (status.ok()) status = add_gap(gap);
+  if (status.ok() && flush.expired > 0)
+    status = add_counter(db_.handle(), "expired", flush.expired);
   for (const OutboxGap& gap : flush.reported) {
     if (status.ok()) status = gap_reported_.prepare(db_.handle(), sql::kGapReported);
     if (status.ok())
@@ -391,6 +395,16 @@ Status Delivery::read(int lane, std::int64_t after, std::int64_t rows_max,
     if (!fn(std::move(event), bad)) break;
   }
   statement.reset();  // ends the read transaction: a slow peer must not hold back checkpoints
+  return status;
+}
+
+Status Delivery::expired(const EventRecord& event, bool& over) {
+  over = false;
+  if (event.ttl_ms <= 0) return Status();
+  std::int64_t now = 0, emitted = event.emitted_ms;
+  Status status = powered_now(db_.handle(), *clock_, now);
+  if (status.ok() && emitted < 0) status = emitted_by(db_.handle(), event.seq, emitted);
+  over = status.ok() && emitted >= 0 && now - emitted >= event.ttl_ms;
   return status;
 }
 

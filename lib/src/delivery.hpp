@@ -77,6 +77,7 @@ struct OutboxGap {
   std::int64_t first_seq = 0, last_seq = 0, count = 0;
   std::string reason, detail;
   bool reported = false;
+  bool unwritten = false;  // in memory only, or grown since it was written
 };
 
 // What a flush writes, all of it or nothing.
@@ -87,7 +88,9 @@ struct CursorFlush {
   std::int64_t sent = 0, duplicates = 0, rejected = 0, retries = 0;  // to add
   std::vector<ExceptionRow> put;
   std::vector<std::int64_t> erase;
-  std::vector<OutboxGap> reported;  // lane and first_seq matter
+  std::vector<OutboxGap> reported;  // lane and range matter
+  std::vector<OutboxGap> gaps;      // to write
+  std::int64_t expired = 0;         // to count
 };
 
 // Counts of one lane at one destination.
@@ -136,6 +139,8 @@ class Delivery {
   // is no valid event.
   Status read(int lane, std::int64_t after, std::int64_t rows_max,
               const std::function<bool(EventRecord&& event, const Status& bad)>& fn);
+  // Whether its time to live is over for certain.
+  Status expired(const EventRecord& event, bool& over);
   Status read_one(std::int64_t seq, bool& found, EventRecord& event, Status& bad);
   // Whether the row at seq is there, and is this event in this lane.
   Status event_at(std::int64_t seq, bool& found, EventId& id, int& lane);

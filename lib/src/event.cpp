@@ -239,6 +239,8 @@ Status check_common(const AnyEvent& event) {
   if (!status.ok()) return status;
   status = check_lane(event.lane);
   if (!status.ok()) return status;
+  if (event.ttl_ms < 0 || event.ttl_ms > kMaxTtlMs)
+    return Status::error(Code::invalid, "ttl_ms is not between 0 and 100 years");
   return check_payload(event.payload, event.payload_is_text);
 }
 

@@ -21,7 +21,7 @@ void bind_payload(Statement& statement, int index, std::string_view payload, boo
 }  // namespace
 
 void bind_event(Statement& statement, const Event& event, const std::string& id_text,
-                std::int64_t created_at_ms) {
+                std::int64_t created_at_ms, std::int64_t emitted_ms) {
   statement.bind_text(1, id_text)
       .bind_text(2, event.event_type)
       .bind_text(3, event.aggregate_type)
@@ -33,6 +33,10 @@ void bind_event(Statement& statement, const Event& event, const std::string& id_
       .bind_text_or_null(9, event.headers)
       .bind(10, static_cast<std::int64_t>(event.lane));
   bind_payload(statement, 11, event.payload, event.payload_is_text);
+  if (event.ttl_ms > 0)
+    statement.bind(12, event.ttl_ms).bind(13, emitted_ms);
+  else
+    statement.bind_null(12).bind_null(13);
 }
 
 void bind_record(Statement& statement, const EventRecord& event, const std::string& id_text) {
@@ -74,6 +78,8 @@ Status read_event(const Statement& statement, EventRecord& event) {
   if (!statement.column_is_null(13)) event.source_seq = statement.column_int(13);
   event.payload_is_text = statement.column_is_text(14);
   event.payload = std::string(statement.column_blob(14));
+  event.ttl_ms = statement.column_is_null(15) ? 0 : statement.column_int(15);
+  event.emitted_ms = statement.column_is_null(16) ? -1 : statement.column_int(16);
   if (!id_ok) return Status::error(Code::invalid, "event_id: is not a UUID");
   if (!source_ok) return Status::error(Code::invalid, "source_stream: is not 16 bytes");
   return validate(event);

@@ -111,9 +111,15 @@ constexpr const char* kFullMark = "outbox_event: full";
 
 Status Outbox::Impl::insert_event(const Event& event, const std::string& id_text,
                                   std::int64_t created_at_ms) {
-  Status status = insert.prepare(db, sql::kEventInsert);
+  std::int64_t emitted_ms = 0;
+  Status status;
+  if (event.ttl_ms > 0) {  // dated now, so that its time runs without anybody looking
+    status = sample_time(db, clock(), false);
+    if (status.ok()) status = powered_now(db, clock(), emitted_ms);
+  }
+  if (status.ok()) status = insert.prepare(db, sql::kEventInsert);
   if (!status.ok()) return status;
-  bind_event(insert, event, id_text, created_at_ms);
+  bind_event(insert, event, id_text, created_at_ms, emitted_ms);
   status = insert.run("emit");
   insert.reset();
   if (status.code() == Code::invalid && std::strstr(status.text(), kFullMark) != nullptr)

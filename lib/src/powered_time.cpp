@@ -102,6 +102,25 @@ Status cutoff_seq(sqlite3* db, const Clock& clock, std::int64_t age_ms, std::int
   return status;
 }
 
+Status emitted_by(sqlite3* db, std::int64_t seq, std::int64_t& powered_ms) {
+  Statement after;
+  Status status = after.prepare(db, sql::kTimeAfter);
+  if (!status.ok()) return status;
+  powered_ms = after.bind(1, seq).step(status, "holdfast_time") ? after.column_int(0) : -1;
+  return status;
+}
+
+Status undated_ttl(sqlite3* db, bool& undated) {
+  Statement wanted, newest;
+  Status status = wanted.prepare(db, sql::kMetaGet);
+  if (status.ok()) status = newest.prepare(db, sql::kTimeNewest);
+  if (!status.ok()) return status;
+  const std::int64_t seq =
+      wanted.bind_text(1, "undated_ttl_seq").step(status, "ttl") ? wanted.column_int(0) : 0;
+  undated = status.ok() && newest.step(status, "ttl") && newest.column_int(0) < seq;
+  return status;
+}
+
 Status event_age(sqlite3* db, const Clock& clock, std::int64_t seq, std::int64_t created_at_ms,
                  std::int64_t& age_ms) {
   std::int64_t now = 0;

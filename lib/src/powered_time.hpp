@@ -22,6 +22,12 @@ Status sample_time(sqlite3* db, const Clock& clock, bool force);
 // counts as emitted when the first sample after it was taken.
 Status cutoff_seq(sqlite3* db, const Clock& clock, std::int64_t age_ms, std::int64_t& seq);
 
+// The latest powered time at which an event may have been emitted: the first sample after it. -1:
+// there is none yet.
+Status emitted_by(sqlite3* db, std::int64_t seq, std::int64_t& powered_ms);
+// Whether plain SQL has added an event with a time to live that no sample dates yet.
+Status undated_ttl(sqlite3* db, bool& undated);
+
 // Age of an event: its created_at against the wall clock, kept within what the samples around it
 // allow, so that a wrong clock is wrong by no more than the distance between two samples.
 Status event_age(sqlite3* db, const Clock& clock, std::int64_t seq, std::int64_t created_at_ms,

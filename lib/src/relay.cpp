@@ -24,6 +24,8 @@ constexpr std::int64_t kPurgeEveryMs = 60'000;
 constexpr std::int64_t kPurgeAgainMs = 1'000;  // more to remove: the next small step
 constexpr std::int64_t kReserveEveryMs = 10'000;
 constexpr std::int64_t kReserveSoonMs = 500;
+constexpr std::int64_t kDateLookMs = 250;
+constexpr std::int64_t kDateEveryMs = 60'000;  // how late an event of plain SQL may expire
 constexpr std::int64_t kWalLookMs = 50;
 constexpr std::int64_t kMakeRoomEveryMs = 250;
 constexpr std::int64_t kStopWaitMs = 1'000;
@@ -83,6 +85,7 @@ struct Relay::Impl {
   int checkpoint_frames = kCheckpointFrames;
   std::int64_t checkpointed_version = -1;
   std::int64_t wal_look_at = 0;
+  std::int64_t date_at = 0;
   std::int64_t count_at = 0;
   std::int64_t pending = 0;
 
@@ -95,6 +98,7 @@ struct Relay::Impl {
   Status notice_commits(std::int64_t now);
   Status upkeep(std::int64_t now);
   bool wal_grew(std::int64_t now);
+  Status date_events(std::int64_t now);
   Status purge(std::int64_t now);
   Status make_room(std::int64_t now);
   Status publish(std::int64_t now);
@@ -258,8 +262,21 @@ Status Relay::Impl::upkeep(std::int64_t now) {
     reserve_at = now + (reserve.used() ? kReserveSoonMs : kReserveEveryMs);
   }
   if (status.ok() && reserve.used()) status = make_room(now);
+  if (status.ok() && now >= date_at) status = date_events(now);
   if (status.ok() && now >= purge_at) status = purge(now);
   return status;
+}
+
+// What plain SQL emitted with a time to live is as old as the next sample says.
+Status Relay::Impl::date_events(std::int64_t now) {
+  date_at = now + kDateLookMs;
+  bool undated = false;
+  Status status = undated_ttl(delivery.db().handle(), undated);
+  if (status.ok() && undated) {
+    status = sample_time(delivery.db().handle(), clock, true);
+    if (status.ok()) date_at = now + kDateEveryMs;
+  }
+  return unless_passing(status);
 }
 
 // On a small file system the WAL must not become larger than the reserve, for then it could not be

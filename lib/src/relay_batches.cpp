@@ -270,6 +270,16 @@ bool RelayCore::take_row(int lane, std::int64_t now, EventRecord&& event, const 
     mine.scanned = seq;
     return true;
   }
+  // What was offered before is not given up: nobody knows whether it arrived.
+  bool over = false;
+  if (known == mine.exceptions.end() && seq > mine.sent_max && event.ttl_ms > 0) {
+    const Status looked = delivery_.expired(event, over);
+    if (!looked.ok()) note_trouble(looked);
+  }
+  if (over) {
+    expire(lane, event);
+    return true;
+  }
   const bool room = room_for_exceptions() > static_cast<std::int64_t>(batch.events.size());
   if (!room && !due) {
     note_trouble(Status::error(Code::full,
@@ -344,6 +354,31 @@ Status RelayCore::compose_fresh(int lane, std::int64_t now, InFlight& frame, boo
   return Status();
 }
 
+void RelayCore::expire(int lane, const EventRecord& event) {
+  Lane& mine = lanes_[lane];
+  const auto grows = [&](const OutboxGap& gap) {
+    return gap.reason == wire::reason_name(wire::GapReason::expired) && !gap.reported &&
+           gap.last_seq == mine.scanned;
+  };
+  auto at = std::find_if(mine.gaps.begin(), mine.gaps.end(), grows);
+  if (at == mine.gaps.end()) {
+    OutboxGap gap;
+    gap.lane = lane;
+    gap.first_seq = event.seq;
+    gap.reason = wire::reason_name(wire::GapReason::expired);
+    const auto after =
+        std::find_if(mine.gaps.begin(), mine.gaps.end(),
+                     [&](const OutboxGap& other) { return other.first_seq > event.seq; });
+    at = mine.gaps.insert(after, std::move(gap));
+  }
+  at->last_seq = event.seq;
+  ++at->count;
+  at->unwritten = true;
+  mine.scanned = event.seq;
+  ++changes_.expired;
+  dirty_ = true;
+}
+
 // Everything between the last event and this batch's last one that was passed by: the gateway
 // remembers them as gaps, so that its mark does not swallow them when they come later.
 void RelayCore::add_skipped(int lane, wire::Batch& batch) const {
@@ -388,6 +423,7 @@ void RelayCore::dispatch(InFlight&& frame, std::vector<RelayAction>& actions) {
     if (!batch->retry && !batch->events.empty()) {
       const EventRecord& last = batch->events.back();
       lanes_[batch->lane].sent = {last.seq, last.id};
+      lanes_[batch->lane].sent_max = std::max(lanes_[batch->lane].sent_max, last.seq);
     }
   }
   in_flight_.push_back(std::move(frame));

@@ -206,6 +206,7 @@ Status RelayCore::reload(std::int64_t, const DestinationRow& row) {
   for (int lane = 0; lane < kLaneCount; ++lane) {
     lanes_[lane] = Lane();
     lanes_[lane].cursor = row.lanes[lane];
+    lanes_[lane].sent_max = row.lanes[lane].claimed_seq;
     touched_[lane].clear();
   }
   for (const ExceptionRow& exception : exceptions) {
@@ -273,6 +274,19 @@ Status RelayCore::reload_gaps() {
   std::vector<OutboxGap> gaps;
   const Status status = delivery_.load_gaps(gaps);
   if (!status.ok()) return status;
+  for (const Lane& lane : lanes_)
+    for (const OutboxGap& gap : lane.gaps) {
+      if (!gap.unwritten) continue;
+      const auto same = std::find_if(gaps.begin(), gaps.end(), [&](const OutboxGap& other) {
+        return other.lane == gap.lane && other.first_seq == gap.first_seq;
+      });
+      if (same != gaps.end())
+        *same = gap;
+      else
+        gaps.push_back(gap);
+    }
+  std::sort(gaps.begin(), gaps.end(),
+            [](const OutboxGap& a, const OutboxGap& b) { return a.first_seq < b.first_seq; });
   for (Lane& lane : lanes_) lane.gaps.clear();
   for (OutboxGap& gap : gaps) {
     for (const OutboxGap& told : changes_.reported)
@@ -294,6 +308,8 @@ Status RelayCore::flush(std::int64_t now, bool force) {
     flush.lanes[lane] = lanes_[lane].cursor;
     flush.lanes[lane].claimed_seq =
         std::max({lanes_[lane].sent.seq, lanes_[lane].cursor.acked_seq, lanes_[lane].claim});
+    for (const OutboxGap& gap : lanes_[lane].gaps)
+      if (gap.unwritten) flush.gaps.push_back(gap);
     for (const std::int64_t seq : touched_[lane]) {
       const auto exception = lanes_[lane].exceptions.find(seq);
       if (exception == lanes_[lane].exceptions.end())
@@ -317,6 +333,8 @@ Status RelayCore::flush(std::int64_t now, bool force) {
   if (!status.ok()) return status;
   dirty_ = false;
   recorded_events_ = state_.sent_events;
+  for (Lane& lane : lanes_)
+    for (OutboxGap& gap : lane.gaps) gap.unwritten = false;
   changes_ = CursorFlush();
   for (auto& touched : touched_) touched.clear();
   flushed_at_ = now;
@@ -411,11 +429,8 @@ Status RelayCore::on_welcome(std::int64_t now, const wire::Welcome& welcome) {
     return Status();
   }
   if (news) {
-    std::vector<OutboxGap> gaps;
-    status = delivery_.load_gaps(gaps);
+    status = reload_gaps();
     if (!status.ok()) return status;
-    for (Lane& lane : lanes_) lane.gaps.clear();
-    for (OutboxGap& gap : gaps) lanes_[gap.lane].gaps.push_back(std::move(gap));
   }
   peer_store_ = welcome.store;
   peer_stream_ = identity_.stream;

@@ -88,12 +88,13 @@ class RelayCore {
     std::vector<Outcome> outcomes;
   };
   struct Lane {
-    LaneCursor cursor;         // durable, as of the last flush or later
-    wire::Mark sent;           // last event in flight or acked
-    std::int64_t claim = 0;    // about to be sent
-    std::int64_t scanned = 0;  // last row looked at
-    bool exhausted = false;    // nothing after `scanned` at the last look
-    bool start = false;        // the gateway does not know this stream yet
+    LaneCursor cursor;          // durable, as of the last flush or later
+    wire::Mark sent;            // last event in flight or acked
+    std::int64_t claim = 0;     // about to be sent
+    std::int64_t sent_max = 0;  // the newest that was ever sent or claimed, acked or not
+    std::int64_t scanned = 0;   // last row looked at
+    bool exhausted = false;     // nothing after `scanned` at the last look
+    bool start = false;         // the gateway does not know this stream yet
     std::map<std::int64_t, Exception> exceptions;
     std::unordered_map<std::string, std::set<std::int64_t>>
         holding;                  // RETRY and HELD, by aggregate
@@ -135,6 +136,7 @@ class RelayCore {
   Status compose_fresh(int lane, std::int64_t now, InFlight& frame, bool& any, bool& again);
   bool take_row(int lane, std::int64_t now, EventRecord&& event, const Status& bad, InFlight& frame,
                 std::size_t& bytes, std::set<std::int64_t>& included);
+  void expire(int lane, const EventRecord& event);
   void add_reports(int lane, InFlight& frame);
   void add_skipped(int lane, wire::Batch& batch) const;
   Status claim(std::int64_t now, InFlight& frame, bool& claimed);

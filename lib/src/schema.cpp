@@ -316,6 +316,24 @@ CREATE TRIGGER outbox_event_uncounted AFTER DELETE ON outbox_event
 WHEN (SELECT value FROM holdfast_meta WHERE key='max_events')>0
 BEGIN UPDATE holdfast_meta SET value=value-1 WHERE key='events'; END;
 )sql";
+
+// Time to live. emitted_ms is powered time, which SQL does not know: what a producer in plain SQL
+// leaves out is dated by the next sample of holdfast_time, and undated_ttl_seq says that one is
+// wanted. (No CHECK: it would read every row of a large log during the migration.)
+const char* const kSchemaV3 = R"sql(
+ALTER TABLE outbox_event ADD COLUMN ttl_ms INTEGER;
+ALTER TABLE outbox_event ADD COLUMN emitted_ms INTEGER;
+INSERT INTO holdfast_meta(key,value) VALUES('undated_ttl_seq',0);
+
+CREATE TRIGGER outbox_event_ttl AFTER INSERT ON outbox_event
+WHEN NEW.ttl_ms IS NOT NULL AND NOT
+  (typeof(NEW.ttl_ms)='integer' AND NEW.ttl_ms BETWEEN 1 AND 3153600000000)
+BEGIN SELECT RAISE(ABORT,'outbox_event: ttl_ms is 1 ms to 100 years'); END;
+
+CREATE TRIGGER outbox_event_undated AFTER INSERT ON outbox_event
+WHEN NEW.ttl_ms IS NOT NULL AND NEW.emitted_ms IS NULL
+BEGIN UPDATE holdfast_meta SET value=NEW.seq WHERE key='undated_ttl_seq'; END;
+)sql";
 // clang-format on
 
 }  // namespace sql
@@ -323,7 +341,7 @@ BEGIN UPDATE holdfast_meta SET value=value-1 WHERE key='events'; END;
 namespace {
 
 // One entry per step: brings a database from version `index` to `index + 1`.
-const char* const kMigrations[] = {sql::kSchemaV1, sql::kSchemaV2};
+const char* const kMigrations[] = {sql::kSchemaV1, sql::kSchemaV2, sql::kSchemaV3};
 static_assert(sizeof(kMigrations) / sizeof(kMigrations[0]) == kSchemaVersion,
               "a migration for each schema version");
 

@@ -34,6 +34,7 @@ namespace sql {
 
 extern const char* const kSchemaV1;
 extern const char* const kSchemaV2;
+extern const char* const kSchemaV3;
 
 // --- meta, counters, audit ---------------------------------------------------------------------
 constexpr const char* kHasMeta =
@@ -75,6 +76,7 @@ constexpr const char* kTimeBefore =
     "SELECT powered_ms FROM holdfast_time WHERE last_seq<?1 ORDER BY last_seq DESC,id DESC LIMIT 1";
 constexpr const char* kTimeAfter =
     "SELECT powered_ms FROM holdfast_time WHERE last_seq>=?1 ORDER BY last_seq,id LIMIT 1";
+constexpr const char* kTimeNewest = "SELECT ifnull(max(last_seq),0) FROM holdfast_time";
 // Samples that only dated events which are gone; the newest of them still bounds the next event.
 constexpr const char* kTimeTrim =
     "DELETE FROM holdfast_time WHERE id<(SELECT max(id) FROM holdfast_time WHERE last_seq<"
@@ -83,8 +85,8 @@ constexpr const char* kTimeTrim =
 // --- outbox --------------------------------------------------------------------------------------
 constexpr const char* kEventInsert =
     "INSERT INTO outbox_event(event_id,event_type,aggregate_type,aggregate_id,aggregate_version,"
-    "created_at,content_type,trace,headers,lane,payload)"
-    " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)";
+    "created_at,content_type,trace,headers,lane,payload,ttl_ms,emitted_ms)"
+    " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)";
 constexpr const char* kEventForward =
     "INSERT INTO outbox_event(event_id,event_type,aggregate_type,aggregate_id,aggregate_version,"
     "created_at,content_type,trace,headers,lane,payload,source,source_stream,source_seq)"
@@ -92,7 +94,7 @@ constexpr const char* kEventForward =
 #define HOLDFAST_EVENT_COLUMNS                                                         \
   "e.seq,e.event_id,e.event_type,e.aggregate_type,e.aggregate_id,e.aggregate_version," \
   "e.created_at,e.content_type,e.trace,e.headers,e.lane,e.source,e.source_stream,"     \
-  "e.source_seq,e.payload"
+  "e.source_seq,e.payload,e.ttl_ms,e.emitted_ms"
 constexpr const char* kEventRead =
     "SELECT " HOLDFAST_EVENT_COLUMNS " FROM outbox_event e WHERE e.seq=?1";
 constexpr const char* kEventIdAt = "SELECT event_id,lane FROM outbox_event WHERE seq=?1";

@@ -138,6 +138,7 @@ Status Store::stats(StoreStats& stats) {
   std::map<std::string, std::int64_t> counters;
   if (status.ok()) status = read_counters(db.handle(), counters);
   stats.forks = counters["forks"];
+  stats.expired = counters["expired"];
   std::vector<DestinationRow> rows;
   if (status.ok()) status = list_destinations(db.handle(), rows);
   for (const DestinationRow& row : rows) {

@@ -234,7 +234,7 @@ std::int64_t ProtocolWorld::emit(int index, const std::string& aggregate, int la
   const std::string id_text = record.id.text();
   check_ok(where.insert.prepare(where.db(), sql::kEventInsert), "emit");
   bind_event(where.insert, view_of(record), id_text,
-             std::max<std::int64_t>(0, where.clock.wall_ms()));
+             std::max<std::int64_t>(0, where.clock.wall_ms()), 0);
   check_ok(where.insert.run("emit"), "emit");
   where.insert.reset();
   const std::int64_t seq = last_insert_rowid(where.db());

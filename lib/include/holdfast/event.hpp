@@ -20,6 +20,7 @@ constexpr std::size_t kMaxTraceBytes = 128;           // W3C traceparent is 55 b
 constexpr std::size_t kMaxHeadersBytes = 8 * 1024;    // JSON text
 constexpr std::size_t kMaxHeadersDepth = 16;          // nesting of objects and arrays
 constexpr std::size_t kMaxPayloadBytes = 900 * 1024;  // fits a 1 MiB frame with everything else
+constexpr std::int64_t kMaxTtlMs = 100LL * 365 * 24 * 3600 * 1000;
 constexpr std::size_t kMaxDeviceNameBytes = 64;
 constexpr std::size_t kMaxReasonBytes = 200;  // of a rejection; longer texts are cut
 
@@ -67,6 +68,10 @@ struct Event {
   std::int64_t created_at_ms = kNow;  // Unix time in ms; information only, never orders anything
   int lane = kLaneNormal;
   EventId id{};  // nil: a new version 7 id is made
+  // Not worth delivering any more after so long; 0: always. Counted in the time the machine was on
+  // (and off, where the clock was known), never by the wall clock. An event that is not sent by then is
+  // given up with a gap record `expired`; never early, and not while it is under way.
+  std::int64_t ttl_ms = 0;
 };
 
 // What the log holds. Owns its bytes.
@@ -87,6 +92,8 @@ struct EventRecord {
   std::int64_t source_seq = 0;  // seq in that stream; 0 = this device
   std::string payload;
   bool payload_is_text = false;
+  std::int64_t ttl_ms = 0;       // 0: none; of the log it was emitted to alone
+  std::int64_t emitted_ms = -1;  // powered time; -1: not known, see powered_time.hpp
 };
 
 // Checks every field against the limits and formats above. The text names the field.

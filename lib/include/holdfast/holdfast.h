@@ -137,6 +137,7 @@ typedef struct holdfast_event {
   int64_t aggregate_version;  // for consumers that skip stale versions
   int64_t created_at_ms;      // Unix time, information only; 0: now
   holdfast_id id;             // all zero: a new one is made
+  int64_t ttl_ms;             // given up, with a gap the gateway sees, if not sent by then; 0: never
 } holdfast_event;
 
 // What a log holds.

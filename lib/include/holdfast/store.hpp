@@ -22,7 +22,7 @@ struct sqlite3;
 
 namespace holdfast {
 
-constexpr int kSchemaVersion = 2;
+constexpr int kSchemaVersion = 3;
 constexpr int kMaxDestinations = 16;
 constexpr std::size_t kMaxDestinationNameBytes = 64;  // letters, digits, '-', '_', '.'
 constexpr int kBusyTimeoutMs = 5000;
@@ -135,6 +135,7 @@ struct StoreStats {
   std::int64_t newest_seq = 0, oldest_seq = 0;  // 0 = the log is empty
   std::int64_t db_bytes = 0, wal_bytes = 0;
   std::int64_t forks = 0;
+  std::int64_t expired = 0;  // events given up at their time to live, at any destination
   Limits limits;
   std::int64_t gaps_unreported = 0;
   std::vector<DestinationStats> destinations;
