@@ -304,10 +304,27 @@ Status GatewayCore::batch(const wire::Batch& batch, std::int64_t now, wire::Mess
   return status;
 }
 
+// A name that comes with another stream: the device forked or was set up anew (G11). Names are
+// labels, so it may also be a second device that has the same one.
+Status GatewayCore::tell_new_stream(const Stream& stream) const {
+  if (stream.device.empty()) return Status();
+  Statement others;
+  Status status = others.prepare(db_, sql::kStreamsOfDevice);
+  if (!status.ok()) return status;
+  others.bind_text(1, stream.device).bind_id(2, stream.id).bind_text(3, config_.consumer);
+  const std::int64_t known = others.step(status, "inbox_stream") ? others.column_int(0) : 0;
+  if (status.ok() && known > 0)
+    say(LogLevel::warning,
+        stream.device + " begins stream " + stream.id.text() + ", known before under " +
+            std::to_string(known) +
+            " other: it was copied, restored or set up anew, or two devices share the name");
+  return status;
+}
+
 Status GatewayCore::process(const wire::Batch& batch, Stream& stream, wire::Ack& ack) {
   const bool begins = !stream.known;
   if (begins) stream.mark = batch.prev;
-  Status status;
+  Status status = begins ? tell_new_stream(stream) : Status();
   // Skips first: a report in the same frame may say that a skipped event is dead.
   if (!batch.retry) status = skip(batch, stream);
   for (const wire::GapReport& told : batch.reports)

@@ -70,6 +70,7 @@ class GatewayCore {
   Status hello(const wire::Hello& hello, std::int64_t now, wire::Message& reply);
   Status batch(const wire::Batch& batch, std::int64_t now, wire::Message& reply);
   bool refuse(const wire::Batch& batch, const Stream& stream, wire::Refused& refused) const;
+  Status tell_new_stream(const Stream& stream) const;
   Status process(const wire::Batch& batch, Stream& stream, wire::Ack& ack);
   Status report(const wire::GapReport& report, Stream& stream);
   Status skip(const wire::Batch& batch, Stream& stream);

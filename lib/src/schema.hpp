@@ -279,6 +279,9 @@ constexpr const char* kStreamPut =
     " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT(stream,lane,consumer) DO UPDATE SET"
     " device=excluded.device,mark_seq=excluded.mark_seq,mark_id=excluded.mark_id,"
     "seen_at=excluded.seen_at";
+constexpr const char* kStreamsOfDevice =
+    "SELECT count(DISTINCT stream) FROM inbox_stream WHERE device=?1 AND stream<>?2"
+    " AND consumer=?3";
 constexpr const char* kStreamAll =
     "SELECT s.stream,s.lane,s.consumer,s.device,s.mark_seq,s.mark_id,s.seen_at,"
     "(SELECT count(*) FROM inbox_gap g WHERE g.stream=s.stream AND g.lane=s.lane AND"
