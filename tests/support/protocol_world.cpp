@@ -8,6 +8,7 @@
 #include "identity.hpp"
 #include "retention.hpp"
 #include "schema.hpp"
+#include "support/frame_text.hpp"
 
 namespace holdfast::test {
 
@@ -438,70 +439,32 @@ void ProtocolWorld::advance(std::int64_t ms) {
   gateway_clock.advance(ms);
 }
 
-void ProtocolWorld::perform(int index, int number, const std::vector<RelayAction>& actions) {
-  Device& where = device(index);
-  Seat& seat = where.seats[static_cast<std::size_t>(number)];
-  const std::int64_t now = where.clock.boot_ms();
-  for (const RelayAction& action : actions) {
-    if (action.kind == RelayAction::Kind::connect) {
-      seat.connect_at = now + 1 + below(5);
-    } else if (action.kind == RelayAction::Kind::disconnect) {
-      seat.up = false;
-      seat.deadline.clear();
-    } else {
-      Packet packet{true, index, seat.relay, action.token, {}};
-      check_ok(wire::encode(*action.message, packet.bytes), "encode");
-      seat.deadline[action.token] = now + options.request_timeout_ms;
-      if (const auto* hello = std::get_if<wire::Hello>(action.message))
-        where.streams.insert(hello->stream);
-      if (trace) {
-        std::string what = "hello";
-        if (const auto* batch = std::get_if<wire::Batch>(action.message)) {
-          what = std::string(batch->retry   ? "retry"
-                             : batch->start ? "start"
-                                            : "batch") +
-                 " lane " + std::to_string(batch->lane) + " frame " +
-                 std::to_string(batch->frame_no) + " after " + std::to_string(batch->prev.seq) +
-                 ":";
-          for (const EventRecord& event : batch->events) what += " " + std::to_string(event.seq);
-          for (const std::int64_t seq : batch->skipped) what += " -" + std::to_string(seq);
-          for (const wire::GapReport& report : batch->reports)
-            what += " (" + std::to_string(report.first) + ".." + std::to_string(report.last) + " " +
-                    wire::reason_name(report.reason) + ")";
-        }
-        say("device " + std::to_string(index) + ": sends #" + std::to_string(action.token) + " " +
-            what);
-      }
-      link.put(std::move(packet));
-    }
-  }
+void ProtocolWorld::send(int index, const Seat& seat, std::uint64_t token,
+                         const wire::Message& message) {
+  Packet packet{true, index, seat.relay, token, {}};
+  check_ok(wire::encode(message, packet.bytes), "encode");
+  if (const auto* hello = std::get_if<wire::Hello>(&message))
+    device(index).streams.insert(hello->stream);
+  if (trace)
+    say("device " + std::to_string(index) + ": sends #" + std::to_string(token) + " " +
+        frame_text(message));
+  link.put(std::move(packet));
 }
 
 void ProtocolWorld::step(int index) {
   Device& where = device(index);
-  for (std::size_t number = 0; number < where.seats.size(); ++number) {
-    Seat& seat = where.seats[number];
+  for (Seat& seat : where.seats) {
     if (!seat.core || seat.suspended) continue;
     const std::int64_t now = where.clock.boot_ms();
-    if (seat.connect_at >= 0 && now >= seat.connect_at) {
-      seat.connect_at = -1;
-      seat.up = link_works;
-      if (link_works)
-        seat.core->link_up(now);
-      else
-        seat.core->link_down(now, Status::error(Code::unavailable, "no route"));
-    }
-    std::vector<std::uint64_t> expired;
-    for (const auto& [token, at] : seat.deadline)
-      if (now >= at) expired.push_back(token);
-    for (const std::uint64_t token : expired) {
-      seat.deadline.erase(token);
+    seat.finish_connecting(now, link_works);
+    for (const std::uint64_t token : seat.expire(now))
       say("device " + std::to_string(index) + ": #" + std::to_string(token) + " times out");
-      seat.core->request_failed(now, token, Status::error(Code::unavailable, "no answer"));
-    }
-    std::vector<RelayAction> actions;
-    check_ok(seat.core->step(now, actions, seat.wake_at), "step");
-    perform(index, static_cast<int>(number), actions);
+    const auto send_frame = [&](std::uint64_t token, const wire::Message& message) {
+      send(index, seat, token, message);
+    };
+    check_ok(seat.go_on(
+                 now, options.request_timeout_ms, [this] { return 1 + below(5); }, send_frame),
+             "step");
     if (where.seats.size() > 1)  // its writes are another connection's commits to the others
       for (Seat& other : where.seats)
         if (other.core && &other != &seat) other.core->committed();
@@ -516,10 +479,7 @@ void ProtocolWorld::link_cut() {
   say("the link breaks");
   for (auto& each : devices)
     for (Seat& seat : each->seats) {
-      if (!seat.core || !seat.up) continue;
-      seat.up = false;
-      seat.deadline.clear();
-      seat.core->link_down(each->clock.boot_ms(), Status::error(Code::unavailable, "broken pipe"));
+      if (seat.core) seat.break_connection(each->clock.boot_ms());
     }
 }
 
@@ -547,25 +507,9 @@ void ProtocolWorld::deliver(std::vector<std::size_t> indices, Group group) {
       wire::RefusedCode code{};
       check_ok(wire::decode(packet.bytes, message, code), "decode");
       seat.deadline.erase(packet.token);
-      if (trace) {
-        std::string what = "welcome";
-        if (const auto* refused = std::get_if<wire::Refused>(&message))
-          what = std::string("refused ") + wire::refused_name(refused->code);
-        if (const auto* welcome = std::get_if<wire::Welcome>(&message))
-          for (const wire::WelcomeLane& lane : welcome->lanes) {
-            what += lane.known ? " mark " + std::to_string(lane.mark.seq) : " unknown";
-            for (const wire::Gap& gap : lane.gaps)
-              what += " -" + std::to_string(gap.first) + "(" +
-                      std::to_string(static_cast<int>(gap.state)) + ")";
-          }
-        if (const auto* ack = std::get_if<wire::Ack>(&message)) {
-          what = "ack:";
-          for (const Outcome& outcome : ack->outcomes)
-            what += " " + std::to_string(static_cast<int>(outcome.kind));
-        }
+      if (trace)
         say("device " + std::to_string(packet.device) + ": hears #" + std::to_string(packet.token) +
-            " " + what);
-      }
+            " " + frame_text(message));
       check_ok(seat.core->reply(device(packet.device).clock.boot_ms(), packet.token, message),
                "reply");
     }
@@ -642,10 +586,7 @@ bool ProtocolWorld::settle(int steps_max) {
       const std::int64_t now = each->clock.boot_ms();
       for (Seat& seat : each->seats) {
         if (!seat.core || seat.suspended) continue;
-        std::int64_t at = seat.wake_at;
-        if (seat.connect_at >= 0) at = std::min(at, seat.connect_at);
-        for (const auto& [token, deadline] : seat.deadline) at = std::min(at, deadline);
-        wait = std::min(wait, at - now);
+        wait = std::min(wait, seat.due_at() - now);
       }
     }
     advance(std::max<std::int64_t>(wait, 1));

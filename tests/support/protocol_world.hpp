@@ -13,9 +13,9 @@
 
 #include "delivery.hpp"
 #include "gateway_core.hpp"
-#include "relay_core.hpp"
 #include "support/frame_link.hpp"
 #include "support/manual_clock.hpp"
+#include "support/relay_seat.hpp"
 
 namespace holdfast::test {
 
@@ -43,17 +43,6 @@ struct Effect {
   EventId stream{};
   std::int64_t seq = 0;
   int lane = kLaneNormal;
-};
-
-// A relay process.
-struct Seat {
-  std::unique_ptr<RelayCore> core;
-  std::uint64_t relay = 0;  // incarnation
-  bool up = false;
-  std::int64_t connect_at = -1;                    // when connecting ends; -1: it is not
-  std::map<std::uint64_t, std::int64_t> deadline;  // of requests under way
-  std::int64_t wake_at = 0;
-  bool suspended = false;
 };
 
 struct Device {
@@ -163,7 +152,7 @@ class ProtocolWorld {
   void set_id(sqlite3* db, const char* key);
   std::int64_t number(Statement& statement, sqlite3* db, const char* query);
   void open_gateway();
-  void perform(int index, int seat, const std::vector<RelayAction>& actions);
+  void send(int index, const Seat& seat, std::uint64_t token, const wire::Message& message);
   void committed(Device& device);
   HandlerResult handle(const EventRecord& event, sqlite3* db);
   EventId next_id();
