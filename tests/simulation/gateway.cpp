@@ -23,7 +23,6 @@ GatewayMachine::GatewayMachine(Run& run, test::FrameLink& link)
 
 void GatewayMachine::drop_processes() {
   core_.reset();
-  effect_.finalize();
   outside_.reset();
   guard_.close();
   db_.close();
@@ -145,10 +144,11 @@ HandlerResult GatewayMachine::handle(const EventRecord& event, sqlite3* db) {
     run_.breach("G1: the gateway got another event than was emitted at " +
                 std::to_string(event.source_seq));
   // The effect comes first, so that "not now" and "no" have something to undo.
-  if (!outside_) apply(event, db);
+  Status written = outside_ ? Status() : apply(event, db);
   const HandlerResult result = opinion(event);
   if (result.kind == HandlerResult::Kind::reject) ++fact.rejections;
-  if (outside_ && result.kind == HandlerResult::Kind::done) apply(event, *outside_);
+  if (outside_ && result.kind == HandlerResult::Kind::done) written = apply(event, *outside_);
+  if (!written.ok()) return HandlerResult::retry_later(1'000, written.text());
   constexpr const char* kSaid[] = {"applies ", "not now: ", "rejects "};
   say(kSaid[static_cast<int>(result.kind)] + std::to_string(event.source_seq));
   return result;
@@ -165,16 +165,14 @@ HandlerResult GatewayMachine::opinion(const EventRecord& event) {
   return HandlerResult::done();
 }
 
-void GatewayMachine::apply(const EventRecord& event, sqlite3* db) {
+// No exception, for it would pass through the library.
+Status GatewayMachine::apply(const EventRecord& event, sqlite3* db) {
+  Statement effect;
+  Status status = effect.prepare(db, "INSERT INTO effect(event_id,seq,lane) VALUES(?1,?2,?3)");
+  if (!status.ok()) return status;
   const std::string id = event.id.text();
-  if (db != db_.handle()) {
-    outside_->run("INSERT INTO effect(event_id,seq,lane) VALUES('" + id + "'," +
-                  std::to_string(event.source_seq) + "," + std::to_string(event.lane) + ")");
-    return;
-  }
-  test::must(effect_.prepare(db, "INSERT INTO effect(event_id,seq,lane) VALUES(?1,?2,?3)"));
-  effect_.bind_text(1, id).bind(2, event.source_seq).bind(3, std::int64_t{event.lane});
-  test::must(effect_.run("effect"));
+  effect.bind_text(1, id).bind(2, event.source_seq).bind(3, std::int64_t{event.lane});
+  return effect.run("effect");
 }
 
 // --- look ----------------------------------------------------------------------------------------

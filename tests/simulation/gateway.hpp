@@ -44,13 +44,12 @@ class GatewayMachine : public Machine {
   Status upkeep();
   HandlerResult handle(const EventRecord& event, sqlite3* db);
   HandlerResult opinion(const EventRecord& event);
-  void apply(const EventRecord& event, sqlite3* db);
+  Status apply(const EventRecord& event, sqlite3* db);
 
   test::FrameLink& link_;
   Db db_, guard_;
   WalHookSlot hook_;
   int wal_frames_ = 0;
-  Statement effect_;
   std::unique_ptr<test::Connection> outside_;  // control: effects that are a commit of their own
   std::unique_ptr<GatewayCore> core_;
   std::uint64_t salt_;

@@ -6,13 +6,12 @@
 
 namespace holdfast::test {
 
-Connection::Connection(const std::string& path, Kind kind) {
+// Delegates, so that a failure in here closes what was opened.
+Connection::Connection(const std::string& path, Kind kind) : Connection() {
   if (sqlite3_open_v2(path.c_str(), &db_,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_EXRESCODE,
                       nullptr) != SQLITE_OK) {
-    const std::string what = sqlite3_errmsg(db_);
-    close();
-    throw std::runtime_error(path + ": " + what);
+    throw std::runtime_error(path + ": " + sqlite3_errmsg(db_));
   }
   if (kind == Kind::bare) return;
   sqlite3_busy_timeout(db_, 10'000);

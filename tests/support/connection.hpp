@@ -39,6 +39,8 @@ class Connection {
   std::vector<std::string> column(const std::string& query);  // first column of every row
 
  private:
+  Connection() = default;
+
   sqlite3* db_ = nullptr;
   std::string error_;
 };
