@@ -1,10 +1,8 @@
-// init, retry, discard, purge, destination, backup, capture and doctor: what a person does to a
+// init, retry, discard, purge, destination, backup and capture: what a person does to a
 // database, and what must never happen by it (G3, G9, G11).
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/stat.h>
-
-#include <map>
 
 #include "holdfast/store.hpp"
 #include "support/command_line.hpp"
@@ -270,62 +268,4 @@ TEST_CASE("capture refuses bad tables and expressions, and leaves the table usab
   db.sql("INSERT INTO reading VALUES(1,1)");
   CHECK(db.number("SELECT count(*) FROM outbox_event") == 0);
   CHECK(db.number("SELECT count(*) FROM reading") == 1);
-}
-
-TEST_CASE("doctor finds a healthy database healthy, and says what it looked at") {
-  const Database db;
-  db.emit();
-  const RunResult result = command({"doctor", db.path(), "--json"});
-  CHECK((result.code() == 0 || result.code() == 4));  // the storage under a test may be memory
-  bool worry = false;
-  std::map<std::string, std::string> levels;
-  for (const Json& each : json_lines(result.out)) {
-    levels[each.at("check")] = each.at("level");
-    worry = worry || each.at("level") == "warn" || each.at("level") == "fail";
-  }
-  CHECK((result.code() == 4) == worry);
-  for (const char* check : {"database", "integrity", "journal", "synchronous", "triggers"}) {
-    CHECK_MESSAGE(levels[check] == "ok", check);
-  }
-  for (const char* check : {"sqlite", "file system", "space", "sync", "clock", "size", "relay"}) {
-    CHECK_MESSAGE(levels.count(check) == 1, check);
-  }
-  const RunResult text = command({"doctor", db.path()});
-  CHECK(text.out.find("integrity") != std::string::npos);
-  CHECK(!drives_terminal(text.out));
-}
-
-TEST_CASE("doctor leaves nothing behind") {
-  const Database db;
-  const RunResult before = run({"ls", "-A", db.file("")});
-  CHECK(command({"doctor", db.path()}).status.exited);
-  const RunResult after = run({"ls", "-A", db.file("")});
-  for (const std::string& name : lines_of(after.out)) {
-    CHECK_MESSAGE((before.out.find(name) != std::string::npos || name == "app.db-wal" ||
-                   name == "app.db-shm"),
-                  name);
-  }
-}
-
-TEST_CASE("doctor of a missing file is status 3, and still looks at the storage") {
-  const Database db(Database::NoInit{});
-  for (const std::string& path : {db.path(), db.file("no/such/folder/x.db")}) {
-    const RunResult result = command({"doctor", path, "--json"});
-    CHECK(result.code() == 3);
-    bool storage = false;
-    for (const Json& each : json_lines(result.out)) {
-      storage = storage || each.at("check") == "file system";
-      if (each.at("check") == "database") CHECK(each.at("level") == "fail");
-    }
-    CHECK(storage);
-  }
-}
-
-TEST_CASE("doctor finds missing guard triggers") {
-  const Database db;
-  db.sql("DROP TRIGGER outbox_event_guard_order");
-  const RunResult result = command({"doctor", db.path(), "--sync-rounds", "0"});
-  CHECK(result.code() == 4);
-  CHECK(result.out.find("triggers") != std::string::npos);
-  CHECK(result.out.find("fail") != std::string::npos);
 }

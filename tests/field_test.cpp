@@ -458,6 +458,71 @@ TEST_CASE("a full disk does not block the removal of what was sent: gateway back
   CHECK(app.text("PRAGMA integrity_check") == "ok");
 }
 
+TEST_CASE("control: without Holdfast, a WAL that a long reader let grow stays as large") {
+  TemporaryDirectory directory;
+  const std::string path = directory.file("app.db");
+  Connection app(path);
+  app.run("PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1)");
+  auto reader = std::make_unique<Connection>(path);
+  reader->run("BEGIN; SELECT count(*) FROM t");
+  for (int i = 0; i < 1'000; ++i) app.run("INSERT INTO t VALUES(zeroblob(30000))");
+  reader.reset();
+  for (int i = 0; i < 200; ++i) app.run("INSERT INTO t VALUES(zeroblob(1000))");
+  CHECK(wal_file_bytes(path) > kWalFileBytes * 3 / 2);
+}
+
+TEST_CASE("a long reader lets the WAL grow: stats and doctor show it, and it shrinks after (G8)") {
+  TemporaryDirectory directory;
+  const std::string path = directory.file("app.db");
+  make_database(path);
+  MemorySink sink;
+  RelayOptions options;
+  options.database = path;
+  options.sink = &sink;
+  Relay relay;
+  must(Relay::start(options, relay));
+  Connection app(path);
+  Outbox outbox;
+  must(Outbox::attach(app, {}, outbox));
+  const auto emit = [&](int count, std::size_t bytes) {
+    const std::string payload(bytes, 'x');
+    for (int i = 0; i < count; ++i) {
+      app.run("BEGIN IMMEDIATE");
+      must(outbox.emit(sensor_event("a", payload)));
+      app.run("COMMIT");
+    }
+  };
+  const auto wal_bytes = [&] {
+    return json_lines(command({"stats", path, "--json"}).out)[0]["wal_bytes"].get<std::int64_t>();
+  };
+  const auto said_of_size = [&] {
+    for (const Json& each :
+         json_lines(command({"doctor", path, "--sync-rounds", "0", "--json"}).out))
+      if (each["check"] == "size") return each["level"].get<std::string>();
+    return std::string();
+  };
+  constexpr std::int64_t kMiB = 1024 * 1024;
+  emit(2'000, 4'000);
+  CHECK(wal_bytes() < 8 * kMiB);  // the control: without a reader it stays small
+  CHECK(said_of_size() == "ok");
+
+  auto reader = std::make_unique<Connection>(path);
+  reader->run("BEGIN; SELECT count(*) FROM outbox_event");
+  emit(1'000, 30'000);
+  CHECK(wal_bytes() > 28 * kMiB);
+  CHECK(said_of_size() == "note");
+  for (int i = 0; i < kWaitMs && sink.stored().size() < 3'000; ++i) ::usleep(1'000);
+  CHECK(sink.stored().size() == 3'000);  // and nobody had to wait for it
+
+  reader.reset();
+  emit(200, 1'000);
+  CHECK(wal_bytes() <= kWalFileBytes);
+  CHECK(said_of_size() == "ok");
+  must(relay.stop());
+  CHECK(app.text("PRAGMA integrity_check") == "ok");
+  CHECK(app.number("SELECT count(*) FROM outbox_event") == 3'200);
+}
+
 TEST_CASE("times are integers everywhere: no column holds a time as text") {
   const Database db;
   db.emit();

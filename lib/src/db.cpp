@@ -290,6 +290,8 @@ Status Db::open(const std::string& path, OpenMode mode, int busy_timeout_ms, Db&
     status = db.exec(sql, path.c_str());
     if (!status.ok()) return status;
   }
+  status = limit_wal_file(db.db_, kWalFileBytes);
+  if (!status.ok()) return status;
   out = std::move(db);
   return Status();
 }
@@ -578,6 +580,15 @@ Status limit_wal_file(sqlite3* db, std::int64_t bytes) {
   const std::string sql = "PRAGMA journal_size_limit=" + std::to_string(bytes);
   const int rc = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr);
   return sqlite_status(db, rc, "journal_size_limit");
+}
+
+Status ensure_wal_limit(sqlite3* db, std::int64_t bytes) {
+  Statement statement;
+  Status status = statement.prepare(db, "PRAGMA journal_size_limit");
+  const bool unlimited =
+      status.ok() && statement.step(status, "journal_size_limit") && statement.column_int(0) < 0;
+  statement.finalize();
+  return unlimited ? limit_wal_file(db, bytes) : status;
 }
 
 namespace {

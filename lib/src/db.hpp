@@ -183,8 +183,11 @@ Status configure_purge_connection(sqlite3* db);
 // Gives back up to so many free pages, if the file was made to allow that; the next checkpoint cuts
 // it. `more`: there are others.
 Status shrink_database(sqlite3* db, int pages, bool& more);
-// The WAL's file is cut to so many bytes when this connection is the first to write to it anew.
+// The WAL's file is cut to so many bytes when this connection is the first to write to it anew: it
+// grew while a reader kept it from being moved (sqlite.org/pragma.html#pragma_journal_size_limit).
+constexpr std::int64_t kWalFileBytes = 16 * 1024 * 1024;
 Status limit_wal_file(sqlite3* db, std::int64_t bytes);
+Status ensure_wal_limit(sqlite3* db, std::int64_t bytes);  // unless it has one
 
 Status backup_database(sqlite3* from, const std::string& new_path,
                        const std::function<void(std::int64_t, std::int64_t)>& progress);

@@ -87,6 +87,9 @@ Status Outbox::attach(sqlite3* db, const OutboxOptions& options, Outbox& out) {
   Status status = check_schema(db, impl->path);
   if (status.ok())
     status = check_durability(db, impl->path, options.durability == Durability::relaxed);
+  if (status.ok() && options.checkpoint_frames > 0)
+    status = ensure_wal_limit(
+        db, small_file_system(impl->path) ? wal_bytes_on(impl->path) : kWalFileBytes);
   if (!status.ok()) return status;
   if (!in_transaction(db)) {
     status = honour_new_stream_mark(db, impl->clock().wall_ms());

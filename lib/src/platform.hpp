@@ -96,11 +96,34 @@ struct StorageFacts {
   std::int64_t total_bytes = -1;
   std::int64_t free_inodes = -1;
   std::vector<std::string> notes;
+  struct Danger {
+    std::string text, remedy;
+  };
+  std::vector<Danger> dangers;  // what makes a power cut worse than SQLite expects
 };
 StorageFacts probe_storage(const std::string& path);
 
 // Times `rounds` rounds of a 4 KiB overwrite + fdatasync in a new file beside `path`, which is
 // removed again. Microseconds, sorted ascending.
 Status probe_sync(const std::string& path, int rounds, std::vector<std::int64_t>& us);
+
+// Other processes that have this file open; `complete` is false if some could not be looked into
+// (they are other users', and this one is not root).
+struct FileUser {
+  std::int64_t pid = 0;
+  std::string name;           // of its program, at most 15 bytes
+  bool same_program = false;  // as this process
+};
+struct FileUsers {
+  std::vector<FileUser> list;
+  bool complete = true;
+};
+FileUsers file_users(const std::string& path);
+
+// What of a database that user cannot use by its owner, group and mode: the file, those beside it,
+// its folder (which must be writable, for -wal and -shm), folders above. `known` is false if
+// /etc/passwd has no such user. Access control lists are not looked at.
+Status files_barred_to(const std::string& path, const std::string& user, bool& known,
+                       std::vector<std::string>& barred);
 
 }  // namespace holdfast::platform

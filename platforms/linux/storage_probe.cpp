@@ -179,14 +179,23 @@ std::string device_name(const std::string& sys) {
 void note_about_file_system(StorageFacts& facts) {
   const std::string& options = facts.mount_options;
   const std::string& fs = facts.file_system;
-  if (has_option(options, "nobarrier") || has_option(options, "barrier=0")) {
-    facts.notes.push_back("write barriers are off: a power cut can lose what was synced");
+  if (has_option(options, "nobarrier") || has_option(options, "barrier=0") ||
+      has_option(options, "fsync_mode=nobarrier")) {
+    facts.dangers.push_back({"write barriers are off: a power cut can lose what was synced",
+                             "remount with barriers (the default); take the option from fstab"});
   }
-  if (fs == "f2fs" && has_option(options, "fsync_mode=nobarrier")) {
-    facts.notes.push_back("f2fs with fsync_mode=nobarrier: a power cut can lose what was synced");
+  if (has_option(options, "volatile") || has_option(options, "fsync=volatile")) {
+    facts.dangers.push_back(
+        {"overlay mounted volatile: syncs are left out", "mount the overlay without `volatile`"});
   }
   if (is_one_of(fs, {"vfat", "msdos", "exfat", "ext2"})) {
-    facts.notes.push_back(fs + " has no journal: a power cut can damage the whole file system");
+    facts.dangers.push_back({fs + " has no journal: a power cut can damage the whole file system",
+                             "move the database to ext4 or f2fs"});
+  }
+  if (has_option(options, "data=writeback")) {
+    facts.notes.push_back(
+        "data=writeback: after a power cut files that were never synced may hold "
+        "old blocks; a database is synced");
   }
   if (starts_with(fs, "fuse") && !facts.network) {
     facts.notes.push_back(fs + ": what its sync guarantees depends on the FUSE server");
@@ -225,7 +234,7 @@ void probe_block_device(const std::string& device_number, StorageFacts& facts) {
   const std::string name = disk.substr(disk.rfind('/') + 1);
   if (starts_with(name, "zram") || starts_with(name, "ram")) {
     facts.memory = true;
-    facts.notes.push_back(name + " is memory: nothing survives a power cut");
+    facts.notes.push_back(name + " is memory");
   }
 }
 
@@ -265,6 +274,7 @@ void probe_overlay(const std::string& upper, int overlay_depth, StorageFacts& fa
   facts.model = below.model;
   facts.write_cache = below.write_cache;
   facts.notes.insert(facts.notes.end(), below.notes.begin(), below.notes.end());
+  facts.dangers.insert(facts.dangers.end(), below.dangers.begin(), below.dangers.end());
 }
 
 void probe_mount(const std::string& real, int overlay_depth, StorageFacts& facts) {

@@ -137,7 +137,7 @@ typedef struct holdfast_event {
   int64_t aggregate_version;  // for consumers that skip stale versions
   int64_t created_at_ms;      // Unix time, information only; 0: now
   holdfast_id id;             // all zero: a new one is made
-  int64_t ttl_ms;             // given up, with a gap the gateway sees, if not sent by then; 0: never
+  int64_t ttl_ms;  // given up, with a gap the gateway sees, if not sent by then; 0: never
 } holdfast_event;
 
 // What a log holds.
@@ -191,7 +191,8 @@ typedef enum holdfast_fate { HOLDFAST_ABSENT = 0, HOLDFAST_COMMITTED = 1 } holdf
 // The connection must outlive the outbox. Refused: HOLDFAST_NOT_DURABLE if it is not in WAL mode
 // with synchronous FULL or EXTRA, is in exclusive locking mode or has other files attached;
 // HOLDFAST_NO_SCHEMA, HOLDFAST_NEWER_SCHEMA. Effects on the connection: a busy timeout if it had
-// none, wal_autocheckpoint 0 and the WAL hook. options may be NULL.
+// none, wal_autocheckpoint 0 and the WAL hook, journal_size_limit 16 MiB (less on a small file
+// system) if it had none. options may be NULL.
 holdfast_code holdfast_outbox_attach(struct sqlite3* db, const holdfast_outbox_options* options,
                                      holdfast_outbox** outbox, holdfast_status* status);
 

@@ -72,7 +72,9 @@ class Outbox {
   // sqlite.org/lang_attach.html), no_schema, newer_schema.
   //
   // Effects on the connection: a busy timeout if it had none; wal_autocheckpoint 0 and the WAL hook
-  // (sqlite.org/c3ref/wal_hook.html), because checkpoints run guarded (G12).
+  // (sqlite.org/c3ref/wal_hook.html), because checkpoints run guarded (G12); journal_size_limit
+  // 16 MiB (less on a small file system) if it had none, so that a WAL which a long reader let grow
+  // becomes small again.
   static Status attach(sqlite3* db, const OutboxOptions& options, Outbox& out);
 
   // Adds the event to the open transaction. Errors: no_transaction, invalid (names the field),
