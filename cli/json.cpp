@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "characters.hpp"
+#include "holdfast/clock.hpp"
 #include "holdfast/json.hpp"
 
 namespace holdfast::cli {
@@ -149,6 +150,7 @@ constexpr Field kFields[] = {
                              std::string& w) { return take_integer(v, e.aggregate_version, w); }},
     {"created_at", [](std::string_view v, ParsedEvent& e,
                       std::string& w) { return take_integer(v, e.created_at_ms, w); }},
+    {"created_at_known", ignore},  // created_at says it
     {"content_type", [](std::string_view v, ParsedEvent& e,
                         std::string& w) { return take_text(v, e.content_type, w); }},
     {"trace",
@@ -238,9 +240,9 @@ void add_event(JsonLine& line, const EventRecord& event) {
   if (event.aggregate_version != kNoVersion) {
     line.number("aggregate_version", event.aggregate_version);
   }
-  line.number("created_at", event.created_at_ms)
-      .text_if_set("content_type", event.content_type)
-      .text_if_set("trace", event.trace);
+  line.number("created_at", event.created_at_ms);
+  if (!wall_known(event.created_at_ms)) line.boolean("created_at_known", false);
+  line.text_if_set("content_type", event.content_type).text_if_set("trace", event.trace);
   if (is_json_object(event.headers)) {
     line.raw("headers", compact(event.headers));
   } else {

@@ -20,6 +20,8 @@ constexpr CommandText kText = {
     "The database is read in pages: a slow reader of this output holds nothing back.\n"
     "With --json, a field that is not set is absent (never null); the payload is `payload` if it\n"
     "is UTF-8, else `payload_base64`; created_at is Unix time in ms, next_attempt_ms from now.\n"
+    "An event from before the clock was set shows its right time once that is known; until then\n"
+    "there is created_at_known, false.\n"
     "\n"
     "Examples:\n"
     "  holdfast ls app.db --status dead,retry\n"

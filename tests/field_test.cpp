@@ -7,14 +7,19 @@
 
 #include <atomic>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <thread>
 
 #include "db.hpp"
 #include "holdfast/outbox.hpp"
 #include "holdfast/relay.hpp"
+#include "platform.hpp"
 #include "support/command_line.hpp"
 #include "support/connection.hpp"
 #include "support/programs.hpp"
+#include "support/running_clock.hpp"
+#include "support/running_gateway.hpp"
 #include "support/scale.hpp"
 #include "support/sinks.hpp"
 #include "support/small_disk.hpp"
@@ -521,6 +526,136 @@ TEST_CASE("a long reader lets the WAL grow: stats and doctor show it, and it shr
   must(relay.stop());
   CHECK(app.text("PRAGMA integrity_check") == "ok");
   CHECK(app.number("SELECT count(*) FROM outbox_event") == 3'200);
+}
+
+namespace {
+
+constexpr std::int64_t kYearMs = 365LL * 24 * 3600 * 1000;
+constexpr std::int64_t kToday = 1'767'225'600'000;  // 2026-01-01
+
+constexpr int kStepEvents = 40;
+
+// A device with two relays, and a gateway. The handler refuses one sensor until the clock was
+// stepped, so that retries, a lease and what they hold back are under way at each step.
+class SteppedPath {
+ public:
+  SteppedPath(const Clock& device_clock, const Clock& gateway_clock)
+      : clock_(device_clock), gateway_(gateway_options(gateway_clock)) {
+    make_database(path_, "upstream", &clock_);
+    app_ = std::make_unique<Connection>(path_);
+    OutboxOptions options;
+    options.clock = &clock_;
+    must(Outbox::attach(*app_, options, outbox_));
+    for (Relay& relay : relays_) must(Relay::start(relay_options(), relay));
+  }
+
+  // `step` is called while an event of sensor `a` waits for its retry and others for it.
+  bool round(int number, const std::function<void()>& step, int wait_ms) {
+    refuse_ = true;
+    for (int i = 1; i <= kStepEvents; ++i) {
+      const std::string payload = std::to_string(number * kStepEvents + i);
+      app_->run("BEGIN IMMEDIATE");
+      must(outbox_.emit(sensor_event(i % 3 == 0 ? "a" : i % 3 == 1 ? "b" : "c", payload)));
+      app_->run("COMMIT");
+    }
+    for (int i = 0; i < kWaitMs && !retry_waits(); ++i) platform::sleep_us(1'000);
+    step();
+    refuse_ = false;
+    const std::size_t expected = static_cast<std::size_t>(kStepEvents) * (number + 1);
+    for (int i = 0; i < wait_ms && (applied() < expected || retry_waits()); ++i)
+      platform::sleep_us(1'000);
+    return applied() == expected;
+  }
+  void stop_relay(int which) { must(relays_[which].stop()); }
+  std::map<std::string, std::vector<std::string>> finish() {
+    for (Relay& relay : relays_) must(relay.stop());
+    gateway_.stop();
+    return order_;
+  }
+  std::int64_t exceptions() { return app_->number("SELECT count(*) FROM outbox_exception"); }
+
+ private:
+  std::size_t applied() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return applied_;
+  }
+  bool retry_waits() const {
+    return relays_[0].state().exceptions > 0 || relays_[1].state().exceptions > 0;
+  }
+  RelayOptions relay_options() const {
+    RelayOptions options;
+    options.database = path_;
+    options.url = gateway_.url();
+    options.clock = &clock_;
+    options.lease_ms = 1'000;
+    options.dead_after = 1'000'000;
+    options.retry_delay_min_ms = options.link_delay_min_ms = 20;
+    options.retry_delay_max_ms = options.link_delay_max_ms = 100;
+    return options;
+  }
+  GatewayOptions gateway_options(const Clock& clock) {
+    GatewayOptions options;
+    options.database = directory_.file("gateway.db");
+    options.clock = &clock;
+    options.handler = [this](const EventRecord& event, sqlite3*) {
+      if (refuse_ && event.aggregate_id == "a") return HandlerResult::reject("not now");
+      const std::lock_guard<std::mutex> lock(mutex_);
+      order_[event.aggregate_id].push_back(event.payload);
+      ++applied_;
+      return HandlerResult::done();
+    };
+    return options;
+  }
+
+  TemporaryDirectory directory_;
+  std::string path_ = directory_.file("device.db");
+  const Clock& clock_;
+  std::atomic<bool> refuse_{false};
+  mutable std::mutex mutex_;
+  std::size_t applied_ = 0;
+  std::map<std::string, std::vector<std::string>> order_;
+  RunningGateway gateway_;
+  std::unique_ptr<Connection> app_;
+  Outbox outbox_;
+  Relay relays_[2];
+};
+
+}  // namespace
+
+// CASE 8
+TEST_CASE("clock to 1970 and five years ahead in mid-flight: same deliveries, same order (G7)") {
+  std::map<std::string, std::vector<std::string>> steady;
+  for (const bool steps : {false, true}) {
+    CAPTURE(steps);
+    RunningClock device(kToday), gateway(kToday);
+    SteppedPath path(device, gateway);
+    const std::int64_t walls[] = {0, kToday + 5 * kYearMs, kToday - 3 * kYearMs, kToday};
+    for (int round = 0; round < 4; ++round) {
+      CAPTURE(round);
+      const std::int64_t wall = walls[round];
+      CHECK(path.round(
+          round,
+          [&] {
+            if (steps) device.set_wall(wall);
+            if (steps) gateway.set_wall(kToday - (wall - kToday) / 2);
+          },
+          kWaitMs));
+      if (round == 1) path.stop_relay(0);  // the other takes over, whatever year it is
+    }
+    const auto order = path.finish();
+    CHECK(path.exceptions() == 0);
+    if (!steps) steady = order;
+    CHECK(order == steady);
+    CHECK(order.at("a").size() + order.at("b").size() + order.at("c").size() == 4 * kStepEvents);
+  }
+}
+
+TEST_CASE("control: where the wall clock decides when to retry, 1970 freezes the queue (G7)") {
+  RunningClock device(kToday);
+  const WallForBootClock wall_for_boot(device);
+  SteppedPath path(wall_for_boot, device);
+  CHECK(path.round(0, [] {}, kWaitMs));
+  CHECK_FALSE(path.round(1, [&] { device.set_wall(0); }, 1'500));
 }
 
 TEST_CASE("times are integers everywhere: no column holds a time as text") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "event_row.hpp"
+#include "event_time.hpp"
 #include "platform.hpp"
 #include "powered_time.hpp"
 #include "schema.hpp"
@@ -388,9 +389,12 @@ Status Delivery::read(int lane, std::int64_t after, std::int64_t rows_max,
       statement.prepare(db_.handle(), lane == kLaneUrgent ? sql::kReadUrgent : sql::kReadNormal);
   if (!status.ok()) return status;
   statement.bind(1, after).bind(2, rows_max);
+  EventTimes times(db_.handle(), *clock_);
   while (statement.step(status, "outbox_event")) {
     EventRecord event;
     const Status bad = read_event(statement, event);
+    if (bad.ok()) status = times.correct(event);
+    if (!status.ok()) break;
     event.lane = lane;
     if (!fn(std::move(event), bad)) break;
   }
@@ -415,6 +419,7 @@ Status Delivery::read_one(std::int64_t seq, bool& found, EventRecord& event, Sta
   found = read_one_.step(status, "outbox_event");
   if (found) bad = read_event(read_one_, event);
   read_one_.reset();
+  if (found && bad.ok()) status = EventTimes(db_.handle(), *clock_).correct(event);
   return status;
 }
 

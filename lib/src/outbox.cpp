@@ -24,11 +24,13 @@ struct Outbox::Impl {
   WalHookSlot hook;
   Db guard;  // second connection, opened at the first checkpoint
   bool emitted_since_commit = false;
-  int wal_frames = -1;  // after this connection's last commit; -1: not known
+  int sampled_clock = -1;  // whether the clock was set at the last committed sample; -1: not known
+  int wal_frames = -1;     // after this connection's last commit; -1: not known
 
   const Clock& clock() const { return options.clock != nullptr ? *options.clock : system_clock(); }
   void after_commit(int frames);
   Status insert_event(const Event& event, const std::string& id_text, std::int64_t created_at_ms);
+  Status note_clock(std::int64_t wall_ms);
   Status max_bytes(std::int64_t& bytes);
   Status bytes_used(std::int64_t& bytes);
   Status make_some_room();
@@ -93,7 +95,7 @@ Status Outbox::attach(sqlite3* db, const OutboxOptions& options, Outbox& out) {
   if (!status.ok()) return status;
   if (!in_transaction(db)) {
     status = honour_new_stream_mark(db, impl->clock().wall_ms());
-    if (status.ok()) status = sample_time(db, impl->clock(), false);
+    if (status.ok()) status = impl->note_clock(impl->clock().wall_ms());
     if (!status.ok()) return status;
   }
   impl->hook = {&Impl::on_wal, impl.get()};
@@ -127,6 +129,19 @@ Status Outbox::Impl::insert_event(const Event& event, const std::string& id_text
   insert.reset();
   if (status.code() == Code::invalid && std::strstr(status.text(), kFullMark) != nullptr)
     return Status::native_error(Code::full, status.native(), "%s", status.text());
+  return status;
+}
+
+// A clock that was set, or unset, since the last emit divides the events before from those after.
+Status Outbox::Impl::note_clock(std::int64_t wall_ms) {
+  const int set = wall_known(wall_ms) ? 1 : 0;
+  if (set == sampled_clock) return Status();
+  bool due = false;
+  Status status = time_sample_due(db, clock(), due);
+  if (!status.ok()) return status;
+  if (due) status = sample_time(db, clock(), false);
+  // Not while it may be one of our own that a rollback takes back.
+  if (status.ok() && (due ? !in_transaction(db) : !emitted_since_commit)) sampled_clock = set;
   return status;
 }
 
@@ -190,7 +205,8 @@ Status Outbox::emit(const Event& event, Emitted* emitted) {
   install_wal_hook(impl_->db, &impl_->hook);
   const std::int64_t rowid = last_insert_rowid(impl_->db);
   const std::string id_text = id.text();
-  status = impl_->fit_bytes();
+  status = impl_->note_clock(wall_ms);
+  if (status.ok()) status = impl_->fit_bytes();
   if (status.ok()) status = impl_->insert_event(event, id_text, created_at_ms);
   if (status.code() == Code::full) {
     // A relay that died may still have claimed what could make room.

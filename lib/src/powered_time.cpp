@@ -9,30 +9,15 @@ namespace holdfast {
 
 namespace {
 
-constexpr std::int64_t kUnknownWall = -1;
-
-struct Sample {
-  bool exists = false;
-  std::int64_t powered_ms = 0;
-  std::string boot_id;
-  std::int64_t boot_ms = 0;
-  std::int64_t wall_ms = kUnknownWall;
-};
-
-Status latest_sample(sqlite3* db, Sample& sample) {
+Status latest_sample(sqlite3* db, TimeSample& sample) {
   Statement statement;
   Status status = statement.prepare(db, sql::kTimeLatest);
   if (!status.ok()) return status;
-  if (!statement.step(status, "holdfast_time")) return status;
-  sample.exists = true;
-  sample.powered_ms = statement.column_int(0);
-  sample.boot_id = std::string(statement.column_text(1));
-  sample.boot_ms = statement.column_int(2);
-  if (!statement.column_is_null(3)) sample.wall_ms = statement.column_int(3);
+  if (statement.step(status, "holdfast_time")) read_sample(statement, sample);
   return status;
 }
 
-std::int64_t powered_since(const Sample& sample, const Clock& clock) {
+std::int64_t powered_since(const TimeSample& sample, const Clock& clock) {
   if (!sample.exists) return 0;
   const std::int64_t boot_ms = clock.boot_ms();
   if (sample.boot_id == clock.boot_id())
@@ -44,46 +29,61 @@ std::int64_t powered_since(const Sample& sample, const Clock& clock) {
   return sample.powered_ms + passed;
 }
 
-bool sample_due(const Sample& sample, const Clock& clock) {
+bool sample_due(const TimeSample& sample, const Clock& clock) {
   if (!sample.exists || sample.boot_id != clock.boot_id()) return true;
   const std::int64_t boot_passed = clock.boot_ms() - sample.boot_ms;
   if (boot_passed >= kTimeSampleIntervalMs) return true;
   const std::int64_t wall = clock.wall_ms();
   if (wall_known(wall) != wall_known(sample.wall_ms)) return true;
-  if (!wall_known(wall)) return false;
+  if (sample.wall_ms < 0) return false;
   return std::llabs((wall - sample.wall_ms) - boot_passed) > kClockStepMs;
 }
 
 Status add_sample(sqlite3* db, const Clock& clock, bool force) {
-  Sample sample;
+  TimeSample sample;
   Status status = latest_sample(db, sample);
   if (!status.ok() || (!force && !sample_due(sample, clock))) return status;
   Statement add;
   status = add.prepare(db, sql::kTimeAdd);
   if (!status.ok()) return status;
   const std::string boot_id = clock.boot_id();
-  add.bind(1, powered_since(sample, clock)).bind_text(2, boot_id).bind(3, clock.boot_ms());
-  if (wall_known(clock.wall_ms()))
-    add.bind(4, clock.wall_ms());
-  else
-    add.bind_null(4);
+  add.bind(1, powered_since(sample, clock))
+      .bind_text(2, boot_id)
+      .bind(3, clock.boot_ms())
+      .bind(4, clock.wall_ms());
   return add.run("holdfast_time");
 }
 
 }  // namespace
 
+void read_sample(const Statement& row, TimeSample& sample) {
+  sample.exists = true;
+  sample.powered_ms = row.column_int(0);
+  sample.boot_id = std::string(row.column_text(1));
+  sample.boot_ms = row.column_int(2);
+  sample.wall_ms = row.column_is_null(3) ? -1 : row.column_int(3);
+  sample.last_seq = row.column_int(4);
+}
+
 Status powered_now(sqlite3* db, const Clock& clock, std::int64_t& powered_ms) {
-  Sample sample;
+  TimeSample sample;
   Status status = latest_sample(db, sample);
   if (status.ok()) powered_ms = powered_since(sample, clock);
   return status;
 }
 
+Status time_sample_due(sqlite3* db, const Clock& clock, bool& due) {
+  TimeSample sample;
+  const Status status = latest_sample(db, sample);
+  if (status.ok()) due = sample_due(sample, clock);
+  return status;
+}
+
 Status sample_time(sqlite3* db, const Clock& clock, bool force) {
   if (in_transaction(db)) return add_sample(db, clock, force);
-  Sample sample;
-  Status status = latest_sample(db, sample);
-  if (!status.ok() || (!force && !sample_due(sample, clock))) return status;
+  bool due = force;
+  Status status = due ? Status() : time_sample_due(db, clock, due);
+  if (!status.ok() || !due) return status;
   Transaction transaction(db);
   status = transaction.begin();
   if (status.ok()) status = add_sample(db, clock, force);

@@ -11,11 +11,24 @@ namespace holdfast {
 constexpr std::int64_t kTimeSampleIntervalMs = 3'600'000;  // one sample an hour while active
 constexpr std::int64_t kClockStepMs = 2'000;               // a larger disagreement is a clock step
 
+// A row of holdfast_time.
+struct TimeSample {
+  bool exists = false;
+  std::int64_t powered_ms = 0;
+  std::string boot_id;
+  std::int64_t boot_ms = 0;
+  std::int64_t wall_ms = -1;  // as the clock said, set or not; -1: older software wrote it unset
+  std::int64_t last_seq = 0;  // the newest event then
+};
+// Reads HOLDFAST_TIME_COLUMNS.
+void read_sample(const Statement& row, TimeSample& sample);
+
 // Powered time now; reads one row, writes nothing.
 Status powered_now(sqlite3* db, const Clock& clock, std::int64_t& powered_ms);
 
-// Adds a sample if one is due (first, after a boot, hourly, after a clock step) or `force`d.
-// In its own transaction, or in the open one.
+// The first, after a boot, hourly, and after a clock step: above all, when the clock was set.
+Status time_sample_due(sqlite3* db, const Clock& clock, bool& due);
+// Adds a sample if one is due or `force`d. In its own transaction, or in the open one.
 Status sample_time(sqlite3* db, const Clock& clock, bool force);
 
 // The newest seq that is certainly older than `age_ms`; 0 = none. The late side wins: an event

@@ -86,6 +86,7 @@ struct Relay::Impl {
   std::int64_t checkpointed_version = -1;
   std::int64_t wal_look_at = 0;
   std::int64_t date_at = 0;
+  int sampled_clock = -1;  // whether the clock was set at the last sample; -1: not known
   std::int64_t count_at = 0;
   std::int64_t pending = 0;
 
@@ -98,6 +99,7 @@ struct Relay::Impl {
   Status notice_commits(std::int64_t now);
   Status upkeep(std::int64_t now);
   bool wal_grew(std::int64_t now);
+  Status note_clock();
   Status date_events(std::int64_t now);
   Status purge(std::int64_t now);
   Status make_room(std::int64_t now);
@@ -262,9 +264,21 @@ Status Relay::Impl::upkeep(std::int64_t now) {
     reserve_at = now + (reserve.used() ? kReserveSoonMs : kReserveEveryMs);
   }
   if (status.ok() && reserve.used()) status = make_room(now);
+  if (status.ok()) status = note_clock();
   if (status.ok() && now >= date_at) status = date_events(now);
   if (status.ok() && now >= purge_at) status = purge(now);
   return status;
+}
+
+// Once the clock is set, that is known of this boot for good: events from before then get their
+// time also when the power fails next.
+Status Relay::Impl::note_clock() {
+  const int set = wall_known(clock.wall_ms()) ? 1 : 0;
+  if (set == sampled_clock) return Status();
+  const Status status =
+      reserve.while_full([&] { return sample_time(delivery.db().handle(), clock, false); });
+  if (status.ok()) sampled_clock = set;
+  return unless_passing(status);
 }
 
 // What plain SQL emitted with a time to live is as old as the next sample says.

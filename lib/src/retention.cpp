@@ -45,7 +45,9 @@ Status purge_outbox(Db& db, const Clock& clock, const PurgeOptions& options, Pur
     if (!status.ok()) return status;
     result.outbox_rows += db.changes();
     if (step_end < last) result.more = true;
-    status = db.exec(sql::kTimeTrim, "purge");
+    Statement trim;
+    status = trim.prepare(db.handle(), sql::kTimeTrim);
+    if (status.ok()) status = trim.bind(1, kWallClockKnownFromMs).run("purge");
     if (status.ok()) status = db.exec(sql::kGapTrim, "purge");
     if (!status.ok()) return status;
   }

@@ -62,9 +62,9 @@ constexpr const char* kAuditList =
     "SELECT at,action,detail FROM holdfast_audit ORDER BY id DESC LIMIT ?1";
 
 // --- time ----------------------------------------------------------------------------------------
+#define HOLDFAST_TIME_COLUMNS "powered_ms,boot_id,boot_ms,wall_ms,last_seq"
 constexpr const char* kTimeLatest =
-    "SELECT powered_ms,boot_id,boot_ms,wall_ms,last_seq FROM holdfast_time"
-    " ORDER BY id DESC LIMIT 1";
+    "SELECT " HOLDFAST_TIME_COLUMNS " FROM holdfast_time ORDER BY id DESC LIMIT 1";
 constexpr const char* kTimeAdd =
     "INSERT INTO holdfast_time(powered_ms,boot_id,boot_ms,wall_ms,last_seq)"
     " VALUES(?1,?2,?3,?4,(SELECT ifnull(max(seq),0) FROM outbox_event))";
@@ -73,14 +73,25 @@ constexpr const char* kTimeAdd =
 constexpr const char* kTimeCutoff =
     "SELECT ifnull(max(last_seq),0) FROM holdfast_time WHERE powered_ms<=?1";
 constexpr const char* kTimeBefore =
-    "SELECT powered_ms FROM holdfast_time WHERE last_seq<?1 ORDER BY last_seq DESC,id DESC LIMIT 1";
+    "SELECT " HOLDFAST_TIME_COLUMNS
+    " FROM holdfast_time WHERE last_seq<?1 ORDER BY last_seq DESC,id DESC LIMIT 1";
 constexpr const char* kTimeAfter =
-    "SELECT powered_ms FROM holdfast_time WHERE last_seq>=?1 ORDER BY last_seq,id LIMIT 1";
+    "SELECT " HOLDFAST_TIME_COLUMNS
+    " FROM holdfast_time WHERE last_seq>=?1 ORDER BY last_seq,id LIMIT 1";
+// Samples of boot ?2 with the clock set.
+constexpr const char* kTimeSetAfter =
+    "SELECT " HOLDFAST_TIME_COLUMNS
+    " FROM holdfast_time WHERE last_seq>=?1 AND boot_id=?2 AND wall_ms>=?3 ORDER BY id LIMIT 1";
+constexpr const char* kTimeSetBefore =
+    "SELECT " HOLDFAST_TIME_COLUMNS
+    " FROM holdfast_time WHERE last_seq<?1 AND boot_id=?2 AND wall_ms>=?3 ORDER BY id DESC LIMIT 1";
 constexpr const char* kTimeNewest = "SELECT ifnull(max(last_seq),0) FROM holdfast_time";
-// Samples that only dated events which are gone; the newest of them still bounds the next event.
+// Samples that only dated events which are gone. The newest of them still bounds the next event,
+// and the newest with the clock set may be the one that tells its time.
 constexpr const char* kTimeTrim =
     "DELETE FROM holdfast_time WHERE id<(SELECT max(id) FROM holdfast_time WHERE last_seq<"
-    "(SELECT ifnull(min(seq),0) FROM outbox_event))";
+    "(SELECT ifnull(min(seq),0) FROM outbox_event)) AND id<>ifnull((SELECT max(id) FROM"
+    " holdfast_time WHERE wall_ms>=?1 AND last_seq<(SELECT min(seq) FROM outbox_event)),0)";
 
 // --- outbox --------------------------------------------------------------------------------------
 constexpr const char* kEventInsert =

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "event_row.hpp"
+#include "event_time.hpp"
 #include "schema.hpp"
 #include "store_impl.hpp"
 
@@ -173,6 +174,7 @@ class Lister {
     Status status = statement.prepare(db_, sql);
     if (!status.ok()) return status;
     bind_filter(statement, row.id, after, filter_, kPageRows);
+    EventTimes times(db_, clock_);
     std::size_t bytes = 0;
     last = false;
     while (bytes < kPageBytes && statement.step(status, "events")) {
@@ -180,6 +182,8 @@ class Lister {
       // A damaged row is shown as far as it can be read; the relay calls it dead with the reason.
       const Status bad = read_event(statement, view.event);
       if (!bad.ok()) view.last_error = bad.text();
+      const Status dated = bad.ok() ? times.correct(view.event) : Status();
+      if (!dated.ok()) return dated;
       if (!filter_.with_payload) view.event.payload.clear();
       read_exception_columns(statement, row, clock_, view);
       const Status derived =

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "event_time.hpp"
 #include "identity.hpp"
 #include "inbox.hpp"
 #include "powered_time.hpp"
@@ -56,8 +57,13 @@ Status oldest_pending_age(sqlite3* db, const Clock& clock, const DestinationRow&
     if (!status.ok()) return status;
     event.bind(1, seq);
     std::int64_t created = 0, age = 0;
-    if (event.step(status, "event")) created = event.column_int(6);
+    bool ours = false;
+    if (event.step(status, "event")) {
+      created = event.column_int(6);
+      ours = event.column_is_null(12);
+    }
     event.finalize();
+    if (status.ok() && ours) status = EventTimes(db, clock).correct(seq, created);
     if (status.ok()) status = event_age(db, clock, seq, created, age);
     if (!status.ok()) return status;
     age_ms = std::max(age_ms, age);

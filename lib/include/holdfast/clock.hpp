@@ -20,7 +20,7 @@ class Clock {
 // The machine's clocks. Thread-safe; lives for the whole program.
 const Clock& system_clock();
 
-// Wall times before this (2024-01-01) mean "the clock was never set".
+// Wall times before this (2024-01-01) mean "the clock was not set".
 constexpr std::int64_t kWallClockKnownFromMs = 1'704'067'200'000;
 inline bool wall_known(std::int64_t wall_ms) { return wall_ms >= kWallClockKnownFromMs; }
 

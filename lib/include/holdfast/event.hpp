@@ -69,8 +69,8 @@ struct Event {
   int lane = kLaneNormal;
   EventId id{};  // nil: a new version 7 id is made
   // Not worth delivering any more after so long; 0: always. Counted in the time the machine was on
-  // (and off, where the clock was known), never by the wall clock. An event that is not sent by then is
-  // given up with a gap record `expired`; never early, and not while it is under way.
+  // (and off, where the clock was known), never by the wall clock. An event that is not sent by
+  // then is given up with a gap record `expired`; never early, and not while it is under way.
   std::int64_t ttl_ms = 0;
 };
 
@@ -82,6 +82,8 @@ struct EventRecord {
   std::string aggregate_type;
   std::string aggregate_id;
   std::int64_t aggregate_version = kNoVersion;
+  // Unix time in ms. Of an event from before the clock was set: its right time, if that is known by
+  // now; else below kWallClockKnownFromMs (clock.hpp), and unknown.
   std::int64_t created_at_ms = 0;
   std::string content_type;
   std::string trace;

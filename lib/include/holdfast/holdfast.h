@@ -157,7 +157,7 @@ typedef struct holdfast_record {
   const char* headers;
   int has_aggregate_version;
   int64_t aggregate_version;
-  int64_t created_at_ms;
+  int64_t created_at_ms;      // Unix time; before 2024 (1704067200000): unknown, no clock was set
   const char* source;         // the device, as it calls itself; "": this database's own event
   holdfast_id source_stream;  // the stream it was emitted on; all zero: this database's own
   int64_t source_seq;         // its seq there; 0: this database's own
