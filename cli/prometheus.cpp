@@ -153,6 +153,9 @@ void add_inbox_counters(Exposition& out, const InboxStats& inbox) {
           inbox.handler_failures);
   counter("holdfast_inbox_gone_total", "Events reported as never to come.", inbox.gone);
   out.single("holdfast_inbox_streams", "gauge", "Streams known.", inbox.streams);
+  out.single("holdfast_inbox_replaced_streams", "gauge",
+             "Streams beyond the first of a device's name: copies, restores, new databases.",
+             inbox.replaced_streams);
   out.single("holdfast_inbox_gaps", "gauge", "Ranges open below a high-water mark.",
              inbox.open_gaps);
 }
@@ -176,6 +179,8 @@ std::string prometheus_text(const StoreStats& stats) {
   out.single("holdfast_wal_bytes", "gauge", "Size of the write-ahead log.", stats.wal_bytes);
   out.single("holdfast_forks_total", "counter", "Times this database was found to be a copy.",
              stats.forks);
+  out.single("holdfast_expired_total", "counter", "Events given up at their time to live.",
+             stats.expired);
   out.single("holdfast_gaps", "gauge", "Gaps the other side has not been told of yet.",
              stats.gaps_unreported);
   add_backlog(out, stats);

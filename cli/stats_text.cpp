@@ -65,6 +65,9 @@ void print_log(const StoreStats& stats, Output& out) {
   if (stats.gaps_unreported > 0) {
     field("gaps", format_count(stats.gaps_unreported) + " not yet reported upstream");
   }
+  if (stats.expired > 0) {
+    field("expired", format_count(stats.expired) + " given up at their time to live");
+  }
   if (stats.forks > 0) {
     field("forks", format_count(stats.forks) + "; this database was copied or restored");
   }
@@ -77,6 +80,7 @@ Table::Cell counted(std::int64_t count, Colour colour) {
 std::string link_text(const DestinationStats& d, std::int64_t wall_now_ms) {
   std::string out = d.leased ? "active" : "none";
   if (d.link_failures > 0) out = plural(d.link_failures, "failure") + " in a row";
+  if (d.rewinds > 0) out += ", " + plural(d.rewinds, "rewind");
   if (d.last_error.empty()) return out;
   out += ": " + d.last_error;
   if (wall_known(d.last_error_at_ms) && wall_known(wall_now_ms)) {
@@ -153,6 +157,7 @@ std::string inbox_stats_json(const InboxStats& inbox) {
       .number("held", inbox.held)
       .number("handler_failures", inbox.handler_failures)
       .number("streams", inbox.streams)
+      .number("replaced_streams", inbox.replaced_streams)
       .number("open_gaps", inbox.open_gaps)
       .number("gone", inbox.gone)
       .raw("handler_seconds", histogram.finish());
@@ -193,6 +198,7 @@ void print_inbox_stats(const InboxStats& inbox, Output& out) {
                     {"HELD", Align::right},
                     {"GONE", Align::right},
                     {"STREAMS", Align::right},
+                    {"REPLACED", Align::right},
                     {"OPEN GAPS", Align::right},
                     {"FAILURES", Align::right},
                     {"HANDLER P50", Align::right},
@@ -200,7 +206,8 @@ void print_inbox_stats(const InboxStats& inbox, Output& out) {
   table.row({format_count(inbox.applied), format_count(inbox.duplicates),
              counted(inbox.stale, Colour::yellow), counted(inbox.rejected, Colour::yellow),
              format_count(inbox.later), format_count(inbox.held), counted(inbox.gone, Colour::red),
-             format_count(inbox.streams), counted(inbox.open_gaps, Colour::yellow),
+             format_count(inbox.streams), counted(inbox.replaced_streams, Colour::yellow),
+             counted(inbox.open_gaps, Colour::yellow),
              counted(inbox.handler_failures, Colour::yellow), quantile_bound(inbox, 0.5),
              quantile_bound(inbox, 0.99)});
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "holdfast/holdfast.h"
@@ -489,6 +490,53 @@ static void limits_are_kept_in_the_database(void) {
   holdfast_store_close(store);
 }
 
+static int one_is_given_up(void* context, const holdfast_relay_state* state) {
+  (void)context;
+  return state->sent_events == 1 && state->drained;
+}
+
+static int note_ttl(void* context, const holdfast_record* events, size_t count,
+                    holdfast_outcome* outcomes) {
+  (void)outcomes;
+  if (count > 0) *(int*)context = (int)events[count - 1].ttl_ms;
+  return HOLDFAST_OK;
+}
+
+static void an_event_past_its_time_to_live_is_given_up(void) {
+  const char* path = path_of("ttl.db");
+  holdfast_event event = reading("boiler", "1");
+  holdfast_relay_options from = {.struct_size = sizeof(from)};
+  holdfast_stats stats = {.struct_size = sizeof(stats)};
+  holdfast_relay* relay = NULL;
+  holdfast_outbox* outbox = NULL;
+  holdfast_store* store = NULL;
+  int ttl_seen = 0;
+  CHECK_OK(holdfast_store_init(path, NULL, NULL, &status));
+  CHECK_OK(holdfast_store_open(path, HOLDFAST_ACCESS_READ_WRITE, NULL, &store, &status));
+  CHECK_OK(holdfast_outbox_attach(holdfast_store_connection(store), NULL, &outbox, &status));
+  CHECK_OK(holdfast_store_begin(store, &status));
+  event.ttl_ms = 1;
+  CHECK_OK(holdfast_outbox_emit(outbox, &event, NULL, &status));
+  event.ttl_ms = 86400000;
+  CHECK_OK(holdfast_outbox_emit(outbox, &event, NULL, &status));
+  event.ttl_ms = -1;
+  CHECK_CODE(holdfast_outbox_emit(outbox, &event, NULL, &status), HOLDFAST_INVALID);
+  CHECK_OK(holdfast_store_commit(store, &status));
+  nanosleep(&(struct timespec){0, 20000000}, NULL);
+  from.database = path;
+  from.sink = note_ttl;
+  from.context = &ttl_seen;
+  CHECK_OK(holdfast_relay_start(&from, &relay, &status));
+  CHECK(holdfast_relay_wait(relay, 20000, one_is_given_up, NULL));
+  CHECK_OK(holdfast_relay_stop(relay, &status));
+  CHECK(ttl_seen == 86400000);
+  CHECK_OK(holdfast_store_stats(store, &stats, &status));
+  CHECK(stats.expired == 1 && stats.capped == 0 && stats.pending == 0);
+  holdfast_relay_close(relay);
+  holdfast_outbox_detach(outbox);
+  holdfast_store_close(store);
+}
+
 static void note(void* context, int level, const char* text) {
   station* s = context;
   if (level < HOLDFAST_LOG_DEBUG || level > HOLDFAST_LOG_ERROR || strchr(text, '\n') != NULL)
@@ -680,6 +728,7 @@ int main(void) {
   an_effect_happens_once();
   firmware_does_what_the_command_line_does();
   limits_are_kept_in_the_database();
+  an_event_past_its_time_to_live_is_given_up();
   the_whole_path_from_c();
   a_sink_in_c_gets_every_event();
   snprintf(command, sizeof(command), "rm -rf %s", folder);

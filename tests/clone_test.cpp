@@ -88,6 +88,7 @@ TEST_CASE("a copied database and its original take turns: all arrives, both side
   Site::emit(copy, "C");
   CHECK_FALSE(contains(site.drain(site.device), "taking a new stream"));
   CHECK(site.inbox().at("streams") == 1);
+  CHECK(site.inbox().at("replaced_streams") == 0);
   CHECK(contains(site.drain(copy), "taking a new stream"));
   CHECK(site.gateway_tells());
   Site::emit(copy, "D");
@@ -96,6 +97,7 @@ TEST_CASE("a copied database and its original take turns: all arrives, both side
   site.drain(site.device);
   CHECK(site.applied() == "abLCDM");
   CHECK(site.inbox().at("streams") == 2);
+  CHECK(site.inbox().at("replaced_streams") == 1);
   CHECK(Site::stats(copy).at("forks") == 1);
   CHECK(Site::stats(site.device).at("forks") == 0);
   CHECK(Site::stats(copy).at("stream") != Site::stats(site.device).at("stream"));

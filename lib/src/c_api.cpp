@@ -127,6 +127,7 @@ holdfast_record record_of(const EventRecord& record) {
   out.source = record.source.c_str();
   out.source_stream = id_of(record.source_stream);
   out.source_seq = record.source_seq;
+  out.ttl_ms = record.ttl_ms;
   return out;
 }
 
@@ -202,6 +203,7 @@ Status record_of(const holdfast_record* given, EventRecord& out) {
   out.source = text(record.source);
   out.source_stream = id_of(record.source_stream);
   out.source_seq = record.source_seq;
+  out.ttl_ms = record.ttl_ms;
   return Status();
 }
 
@@ -483,6 +485,7 @@ holdfast_stats stats_of(const StoreStats& from) {
     out.retry += destination.retry;
     out.held += destination.held;
     out.dead += destination.dead;
+    out.capped += destination.capped;
     if (destination.oldest_pending_age_ms > out.oldest_pending_age_ms)
       out.oldest_pending_age_ms = destination.oldest_pending_age_ms;
   }
@@ -499,6 +502,8 @@ holdfast_stats stats_of(const StoreStats& from) {
   if (!from.inbox.handler_seconds.empty())
     out.handler_calls = from.inbox.handler_seconds.back().count;
   out.handler_seconds_sum = from.inbox.handler_seconds_sum;
+  out.expired = from.expired;
+  out.inbox_replaced_streams = from.inbox.replaced_streams;
   return out;
 }
 

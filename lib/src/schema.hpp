@@ -298,7 +298,10 @@ constexpr const char* kStreamAll =
     "(SELECT count(*) FROM inbox_gap g WHERE g.stream=s.stream AND g.lane=s.lane AND"
     " g.consumer=s.consumer AND g.state<>'GONE') FROM inbox_stream s"
     " ORDER BY s.device,s.stream,s.lane,s.consumer";
-constexpr const char* kStreamCount = "SELECT count(*) FROM inbox_stream";
+constexpr const char* kStreamCount = "SELECT count(DISTINCT stream) FROM inbox_stream";
+// A name has one stream until its database is replaced, copied or restored.
+constexpr const char* kReplacedStreams =
+    "SELECT count(DISTINCT stream)-count(DISTINCT device) FROM inbox_stream WHERE device<>''";
 constexpr const char* kInboxGapOpen =
     "SELECT first_seq,state,aggregate_type,aggregate_id,origin FROM inbox_gap"
     " WHERE stream=?1 AND lane=?2 AND consumer=?3 AND state<>'GONE' ORDER BY first_seq";

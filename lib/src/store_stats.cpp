@@ -117,6 +117,7 @@ Status inbox_stats(Db& db, std::map<std::string, std::int64_t>& counters, InboxS
   }
   out.handler_seconds_sum = static_cast<double>(counters[kHandlerSumCounter]) / 1e6;
   Status status = db.query_int(sql::kStreamCount, out.streams, "stats");
+  if (status.ok()) status = db.query_int(sql::kReplacedStreams, out.replaced_streams, "stats");
   if (status.ok()) status = db.query_int(sql::kInboxGapCounts, out.open_gaps, "stats");
   return status;
 }

@@ -161,6 +161,7 @@ typedef struct holdfast_record {
   const char* source;         // the device, as it calls itself; "": this database's own event
   holdfast_id source_stream;  // the stream it was emitted on; all zero: this database's own
   int64_t source_seq;         // its seq there; 0: this database's own
+  int64_t ttl_ms;             // 0: none; of the log it was emitted to alone
 } holdfast_record;
 
 // ------------------------------------------------------------------------------------------ Outbox
@@ -404,6 +405,9 @@ typedef struct holdfast_stats {
   int64_t inbox_gone;
   int64_t handler_calls;
   double handler_seconds_sum;
+  int64_t capped;                  // sending: dropped at a cap before they were sent
+  int64_t expired;                 // sending: given up at their time to live
+  int64_t inbox_replaced_streams;  // beyond the first of a device's name: copied, restored, made anew
 } holdfast_stats;
 
 holdfast_code holdfast_store_stats(holdfast_store* store, holdfast_stats* stats,

@@ -124,6 +124,8 @@ struct InboxStats {
   std::int64_t applied = 0, duplicates = 0, stale = 0, rejected = 0, later = 0, held = 0;
   std::int64_t handler_failures = 0;
   std::int64_t streams = 0, open_gaps = 0, gone = 0;
+  // Streams beyond the first of a device's name: its database was copied, restored or made anew.
+  std::int64_t replaced_streams = 0;
   std::vector<HistogramBucket> handler_seconds;
   double handler_seconds_sum = 0;
 };
