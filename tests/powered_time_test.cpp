@@ -144,3 +144,23 @@ TEST_CASE("a wrong clock makes an event's age wrong by no more than two samples 
   f.clock.set_wall(ManualClock::kStartWallMs - kDay);
   CHECK(f.age(2) >= 0);
 }
+
+TEST_CASE("a damaged sample overflows nothing and stops nothing (G10)") {  // UBSan is the judge
+  for (const char* time : {"9223372036854775807", "-9223372036854775807-1"}) {
+    CAPTURE(time);
+    Fixture f;
+    f.emit();
+    f.app->run(std::string("UPDATE holdfast_time SET powered_ms=") + time + ",boot_ms=" + time +
+               ",wall_ms=" + time);
+    CHECK(f.powered() >= 0);
+    CHECK(f.age(1) >= 0);
+    CHECK(f.cutoff(kHour) >= 0);
+    f.clock.advance(2 * kHour);
+    must(sample_time(*f.app, f.clock, false));
+    f.emit();
+    CHECK(f.age(2) >= 0);
+    f.clock.reboot(kDay);
+    must(sample_time(*f.app, f.clock, false));
+    CHECK(f.powered() >= 0);
+  }
+}

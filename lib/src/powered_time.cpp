@@ -17,6 +17,8 @@ Status latest_sample(sqlite3* db, TimeSample& sample) {
   return status;
 }
 
+constexpr std::int64_t kTimeMaxMs = std::int64_t{1} << 52;  // some 140,000 years
+
 std::int64_t powered_since(const TimeSample& sample, const Clock& clock) {
   if (!sample.exists) return 0;
   const std::int64_t boot_ms = clock.boot_ms();
@@ -57,11 +59,15 @@ Status add_sample(sqlite3* db, const Clock& clock, bool force) {
 }  // namespace
 
 void read_sample(const Statement& row, TimeSample& sample) {
+  // No time is longer; a damaged row may say so, and sums must not overflow (G10).
+  const auto time = [&row](int column) {
+    return std::clamp<std::int64_t>(row.column_int(column), -1, kTimeMaxMs);
+  };
   sample.exists = true;
-  sample.powered_ms = row.column_int(0);
+  sample.powered_ms = time(0);
   sample.boot_id = std::string(row.column_text(1));
-  sample.boot_ms = row.column_int(2);
-  sample.wall_ms = row.column_is_null(3) ? -1 : row.column_int(3);
+  sample.boot_ms = time(2);
+  sample.wall_ms = row.column_is_null(3) ? -1 : time(3);
   sample.last_seq = row.column_int(4);
 }
 
@@ -130,11 +136,16 @@ Status event_age(sqlite3* db, const Clock& clock, std::int64_t seq, std::int64_t
   status = before.prepare(db, sql::kTimeBefore);
   if (status.ok()) status = after.prepare(db, sql::kTimeAfter);
   if (!status.ok()) return status;
-  age_ms = std::max<std::int64_t>(0, clock.wall_ms() - created_at_ms);
-  if (before.bind(1, seq).step(status, "holdfast_time"))
-    age_ms = std::min(age_ms, now - before.column_int(0));
-  if (status.ok() && after.bind(1, seq).step(status, "holdfast_time"))
-    age_ms = std::max(age_ms, now - after.column_int(0));
+  TimeSample sample;
+  age_ms = std::max<std::int64_t>(0, clock.wall_ms() - std::max<std::int64_t>(0, created_at_ms));
+  if (before.bind(1, seq).step(status, "holdfast_time")) {
+    read_sample(before, sample);
+    age_ms = std::min(age_ms, now - sample.powered_ms);
+  }
+  if (status.ok() && after.bind(1, seq).step(status, "holdfast_time")) {
+    read_sample(after, sample);
+    age_ms = std::max(age_ms, now - sample.powered_ms);
+  }
   return status;
 }
 
