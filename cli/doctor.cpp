@@ -7,6 +7,7 @@
 #include "holdfast/clock.hpp"
 #include "json.hpp"
 #include "output.hpp"
+#include "salvage.hpp"
 
 namespace holdfast::cli {
 namespace {
@@ -23,11 +24,20 @@ constexpr CommandText kText = {
     "Levels: ok; note (good to know); warn and fail (events may be lost, or delivery stops), each\n"
     "with a remedy.\n"
     "\n"
-    "Example:\n"
-    "  holdfast doctor /var/lib/app/app.db\n"
+    "With --salvage nothing is checked: every event that can still be read, with its state, and\n"
+    "what the receiving side knows, go to a new database, page by page, whatever SQLite itself "
+    "can\n"
+    "open. Tables of the application are not copied. Stop its programs first; the damaged file "
+    "and\n"
+    "its -wal are only read. The new database begins a new stream, and tells the gateway which\n"
+    "events are lost.\n"
     "\n"
-    "Exit status: 0 nothing above a note, 1 failed, 2 wrong usage, 3 no such database, 4\n"
-    "something to worry about."};
+    "Examples:\n"
+    "  holdfast doctor /var/lib/app/app.db\n"
+    "  holdfast doctor /var/lib/app/app.db --salvage /var/lib/app/new.db\n"
+    "\n"
+    "Exit status: 0 nothing above a note, or all salvaged, 1 failed, 2 wrong usage, 3 no such\n"
+    "database, 4 something to worry about, or lost, 75 in use."};
 
 constexpr int kSyncRounds = 50;
 
@@ -37,6 +47,7 @@ struct Options {
   bool quick = false;
   int sync_rounds = kSyncRounds;
   std::string user;
+  std::string salvage;
 };
 
 const char* level_name(Level level) {
@@ -86,6 +97,8 @@ void print_text(const Findings& findings, Output& out) {
 }
 
 int run_doctor(const Options& options) {
+  if (!options.salvage.empty())
+    return run_salvage(options.db.path(), options.salvage, options.json);
   const Where where{"doctor", options.db.path()};
   Findings findings;
   const DatabaseFacts database = check_database(where.subject, options.quick, findings);
@@ -117,11 +130,11 @@ void add_doctor(CLI::App& program, Run& run) {
       ->check(CLI::Range(0, 10'000))
       ->option_text("N [50]");
   command
-      ->add_option(
-          "--user", options->user,
-          "Check that this user can open the database, -wal, -shm and folder [holdfast, if "
-          "there is one]")
+      ->add_option("--user", options->user,
+                   "Check that this user can open database, -wal, -shm and folder [holdfast]")
       ->option_text("NAME");
+  command->add_option("--salvage", options->salvage, "Copy what is readable to a new database")
+      ->option_text("NEW.db");
   command->callback([options, &run] { run = [options] { return run_doctor(*options); }; });
 }
 

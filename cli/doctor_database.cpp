@@ -41,7 +41,8 @@ void check_health(Store& store, bool quick, DatabaseFacts& facts, Findings& out)
   Store::Health health;
   const Status status = store.health(quick, health);
   if (!status.ok()) {
-    out.add(Level::fail, "integrity", status.text(), "restore a backup, or copy what is readable");
+    out.add(Level::fail, "integrity", status.text(),
+            "stop what uses the file, then run `holdfast doctor DB --salvage NEW.db`");
     return;
   }
   facts.wal_reset_fixed = health.wal_reset_fixed;
@@ -49,7 +50,7 @@ void check_health(Store& store, bool quick, DatabaseFacts& facts, Findings& out)
     out.add(Level::ok, "integrity", quick ? "ok (quick check)" : "ok");
   } else {
     out.add(Level::fail, "integrity", health.integrity,
-            "stop what uses the file, copy it with its -wal file, restore a backup");
+            "stop what uses the file, then run `holdfast doctor DB --salvage NEW.db`");
   }
   check_settings(health, out);
   check_sqlite(health, out);
@@ -67,7 +68,7 @@ const char* remedy(Code code) {
     case Code::not_found:
       return "run `holdfast init` to make it";
     case Code::corrupt:
-      return "restore a backup; keep the file and its -wal";
+      return "keep the file and its -wal; run `holdfast doctor DB --salvage NEW.db`";
     case Code::permission:
       return "run this as the user that owns the database";
     case Code::no_schema:
@@ -106,7 +107,7 @@ void check_stats(Store& store, DatabaseFacts& facts, Findings& out) {
   const Status status = store.stats(stats);
   if (!status.ok()) {
     out.add(Level::fail, "statistics", status.text(),
-            "stop what uses the file, copy it with its -wal file, restore a backup");
+            "stop what uses the file, then run `holdfast doctor DB --salvage NEW.db`");
     return;
   }
   facts.limits = stats.limits;

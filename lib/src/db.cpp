@@ -86,7 +86,8 @@ Status sqlite_status(sqlite3* db, int rc, const char* what) {
   const int native = db != nullptr ? sqlite3_extended_errcode(db) : rc;
   const bool same = db != nullptr && (sqlite3_errcode(db) & 0xff) == (rc & 0xff);
   const char* text = same ? sqlite3_errmsg(db) : sqlite3_errstr(rc);
-  return Status::native_error(code, same ? native : rc, "%s: %s%s", what, text, advice(code));
+  return Status::native_error(code, same ? native : rc, "%s: %.120s%s", what, text,
+                              advice(code));  // room for the advice
 }
 
 // --- Statement ---------------------------------------------------------------------------------
@@ -117,6 +118,10 @@ Status Statement::prepare(sqlite3* db, const char* sql) {
   finalize();
   db_ = db;
   const int rc = sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt_, nullptr);
+  // Our own statements name our own tables: one that is missing went with a damaged page.
+  if (rc == SQLITE_ERROR && std::strncmp(sqlite3_errmsg(db), "no such", 7) == 0)
+    return Status::native_error(Code::corrupt, rc, "prepare: %.120s%s", sqlite3_errmsg(db),
+                                advice(Code::corrupt));
   return sqlite_status(db, rc, "prepare");
 }
 
@@ -302,6 +307,78 @@ bool database_exists(const std::string& path) {
   return vfs->xAccess(vfs, path.c_str(), SQLITE_ACCESS_EXISTS, &exists) == SQLITE_OK && exists != 0;
 }
 
+// --- RawFile -----------------------------------------------------------------------------------
+
+struct RawFile::File {
+  std::string name;             // must outlive the file
+  const char* given = nullptr;  // the name in the form that a VFS wants
+  std::unique_ptr<char[]> memory;
+  sqlite3_file* file = nullptr;
+  bool writable = false;
+
+  ~File() {
+    if (file != nullptr && file->pMethods != nullptr) {
+      file->pMethods->xUnlock(file, SQLITE_LOCK_NONE);
+      file->pMethods->xClose(file);
+    }
+    sqlite3_free_filename(const_cast<char*>(given));
+  }
+};
+
+RawFile::RawFile() = default;
+RawFile::~RawFile() = default;
+
+Status RawFile::open(const std::string& path, Part part, RawFile& out) {
+  sqlite3_vfs* const vfs = sqlite3_vfs_find(nullptr);
+  out.file_ = std::make_unique<File>();
+  File& file = *out.file_;
+  char full[4096];
+  int rc = static_cast<int>(sizeof full) < vfs->mxPathname
+               ? SQLITE_CANTOPEN
+               : vfs->xFullPathname(vfs, path.c_str(), static_cast<int>(sizeof full), full);
+  if (rc != SQLITE_OK && rc != SQLITE_OK_SYMLINK)
+    return Status::native_error(Code::not_found, rc, "%s: no such file", path.c_str());
+  file.name = part == Part::wal ? std::string(full) + "-wal" : full;
+  if (!database_exists(file.name))
+    return Status::native_error(Code::not_found, SQLITE_CANTOPEN, "%s: no such file",
+                                file.name.c_str());
+  file.given = sqlite3_create_filename(file.name.c_str(), "", "", 0, nullptr);
+  file.memory = std::make_unique<char[]>(static_cast<std::size_t>(vfs->szOsFile));
+  file.file = reinterpret_cast<sqlite3_file*>(file.memory.get());
+  std::memset(file.file, 0, static_cast<std::size_t>(vfs->szOsFile));
+  const int type = part == Part::wal ? SQLITE_OPEN_WAL : SQLITE_OPEN_MAIN_DB;
+  int flags = 0;
+  // SQLite's VFS falls back to reading alone by itself.
+  rc = vfs->xOpen(vfs, file.given, file.file, SQLITE_OPEN_READWRITE | type, &flags);
+  if (rc != SQLITE_OK)
+    return Status::native_error(Code::permission, rc, "%s: cannot be opened", file.name.c_str());
+  file.writable = (flags & SQLITE_OPEN_READWRITE) != 0;
+  sqlite3_int64 size = 0;
+  rc = file.file->pMethods->xFileSize(file.file, &size);
+  out.size_ = size;
+  return sqlite_status(nullptr, rc, file.name.c_str());
+}
+
+Status RawFile::read(std::int64_t offset, std::size_t bytes, std::string& out) {
+  out.resize(static_cast<std::size_t>(std::max<std::int64_t>(
+      0, std::min<std::int64_t>(static_cast<std::int64_t>(bytes), size_ - offset))));
+  if (out.empty()) return Status();
+  const int rc =
+      file_->file->pMethods->xRead(file_->file, out.data(), static_cast<int>(out.size()), offset);
+  return sqlite_status(nullptr, rc, file_->name.c_str());
+}
+
+Status RawFile::lock_out_others() {
+  if (!file_->writable) return Status();
+  const sqlite3_io_methods* const methods = file_->file->pMethods;
+  int rc = methods->xLock(file_->file, SQLITE_LOCK_SHARED);
+  if (rc == SQLITE_OK) rc = methods->xLock(file_->file, SQLITE_LOCK_EXCLUSIVE);
+  if ((rc & 0xff) == SQLITE_BUSY)
+    return Status::native_error(Code::busy, rc, "%s: is in use; stop the programs that use it",
+                                file_->name.c_str());
+  return sqlite_status(nullptr, rc, file_->name.c_str());
+}
+
 Status Db::sync_folder() {
   const int rc = sqlite3_file_control(db_, "main", kSyncFolderControl, nullptr);
   if (rc == SQLITE_NOTFOUND) return platform::sync_parent_directory(path_);
@@ -321,6 +398,11 @@ Status Db::exec(const char* sql, const char* what) {
 
 Status Db::set_page_size(int bytes) {
   return exec(("PRAGMA page_size=" + std::to_string(bytes)).c_str(), path_.c_str());
+}
+
+Status Db::set_triggers(bool on) {
+  const int rc = sqlite3_db_config(db_, SQLITE_DBCONFIG_ENABLE_TRIGGER, on ? 1 : 0, nullptr);
+  return sqlite_status(db_, rc, path_.c_str());
 }
 
 Status Db::allow_shrinking() { return exec("PRAGMA auto_vacuum=INCREMENTAL", path_.c_str()); }

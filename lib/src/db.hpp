@@ -69,6 +69,31 @@ constexpr int kSyncFolderControl = 0x484f4c44;
 // Asks the VFS, like SQLite itself; an empty file counts as missing.
 bool database_exists(const std::string& path);
 
+// The bytes of a database's file or of its -wal, read through SQLite's VFS: any other way of
+// closing the file would drop SQLite's locks in this process. For files that SQLite itself cannot
+// read.
+class RawFile {
+ public:
+  enum class Part { database, wal };
+  RawFile();
+  ~RawFile();
+  RawFile(const RawFile&) = delete;
+  RawFile& operator=(const RawFile&) = delete;
+
+  static Status open(const std::string& path, Part part, RawFile& out);
+  std::int64_t size() const { return size_; }
+  // Shorter at the end of the file; io if the medium cannot read it.
+  Status read(std::int64_t offset, std::size_t bytes, std::string& out);
+  // Until the end of this object nobody can use the database; busy if somebody does. Only of the
+  // database; without effect where the file cannot be written.
+  Status lock_out_others();
+
+ private:
+  struct File;
+  std::unique_ptr<File> file_;
+  std::int64_t size_ = 0;
+};
+
 enum class OpenMode { read_only, read_write, create };
 
 // A connection that Holdfast owns: WAL, synchronous FULL, no automatic checkpoint, jittered busy
@@ -92,6 +117,7 @@ class Db {
   Status relax_synchronous();
 
   Status set_page_size(int bytes);  // only before the first table
+  Status set_triggers(bool on);     // off: rows go in as they are
   Status allow_shrinking();         // only before the first table; see shrink_database()
   Status exec(const char* sql, const char* what);
   // Refuses text that holds more than one statement.

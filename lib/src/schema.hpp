@@ -333,6 +333,90 @@ constexpr const char* kInboxGapCounts =
     "SELECT ifnull(sum(state<>'GONE'),0),ifnull(sum(CASE WHEN state='GONE' THEN count END),0)"
     " FROM inbox_gap";
 
+// --- salvage
+// ------------------------------------------------------------------------------------------------
+// Rows go in as they were stored; what a CHECK refuses is damaged. The order of the columns is that
+// of the tables, and so of the records.
+constexpr const char* kSalvageEvent =
+    "INSERT INTO "
+    "outbox_event(seq,event_id,event_type,aggregate_type,aggregate_id,aggregate_version,"
+    "created_at,content_type,trace,headers,lane,source,source_stream,source_seq,payload,ttl_ms,"
+    "emitted_ms) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)"
+    " ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageDestination =
+    "INSERT INTO outbox_destination(id,name,acked_seq,acked_id,claimed_seq,base_seq,"
+    "urgent_acked_seq,urgent_acked_id,urgent_claimed_seq,urgent_base_seq,peer_store,peer_stream,"
+    "lease_owner,lease_boot_id,lease_until_ms,lease_epoch,times_boot_id,control,link_failures,"
+    "last_error,last_error_at,sent,duplicates,rejected,retries,rewinds,capped)"
+    " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?"
+    "24,"
+    "?25,?26,ifnull(?27,0)) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageException =
+    "INSERT INTO outbox_exception(destination_id,seq,lane,status,attempts,next_attempt_ms,reported,"
+    "last_error) VALUES(?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageGap =
+    "INSERT INTO outbox_gap(destination_id,lane,first_seq,last_seq,count,reason,detail,created_at,"
+    "reported) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageInboxEvent =
+    "INSERT INTO inbox_event(event_id,consumer,status,attempts,received_ms,received_at,last_error)"
+    " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageInboxStream =
+    "INSERT INTO inbox_stream(stream,lane,consumer,device,mark_seq,mark_id,seen_at)"
+    " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageInboxGap =
+    "INSERT INTO inbox_gap(stream,lane,consumer,first_seq,last_seq,count,state,aggregate_type,"
+    "aggregate_id,origin,reason,at) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)"
+    " ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageAggregate =
+    "INSERT INTO inbox_aggregate(consumer,stream,lane,aggregate_type,aggregate_id,version)"
+    " VALUES(?1,?2,?3,?4,?5,?6) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageTime =
+    "INSERT INTO holdfast_time(id,powered_ms,boot_id,boot_ms,wall_ms,last_seq)"
+    " VALUES(?1,?2,?3,?4,?5,?6) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageCounter =
+    "INSERT INTO holdfast_counter(name,value) VALUES(?1,?2) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageAudit =
+    "INSERT INTO holdfast_audit(id,at,action,detail) VALUES(?1,?2,?3,?4) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageMeta =
+    "INSERT INTO holdfast_meta(key,value) VALUES(?1,?2) ON CONFLICT(key) DO UPDATE SET"
+    " value=excluded.value";
+constexpr const char* kSalvageSettle =
+    "UPDATE outbox_destination SET lease_owner='',lease_boot_id='',lease_until_ms=0,"
+    "claimed_seq=acked_seq,urgent_claimed_seq=urgent_acked_seq;"
+    "DELETE FROM outbox_exception WHERE destination_id NOT IN (SELECT id FROM outbox_destination);"
+    "DELETE FROM outbox_gap WHERE destination_id NOT IN (SELECT id FROM outbox_destination)"
+    " OR first_seq<1 OR last_seq<first_seq OR count<0 OR lane NOT IN (0,1)";
+// The newest seq that left any trace.
+constexpr const char* kSalvageNewestKnown =
+    "SELECT max(s) FROM (SELECT ifnull(max(seq),0) AS s FROM outbox_event UNION ALL SELECT"
+    " max(acked_seq,claimed_seq,urgent_acked_seq,urgent_claimed_seq) FROM outbox_destination"
+    " UNION ALL SELECT max(seq) FROM outbox_exception UNION ALL SELECT max(last_seq) FROM "
+    "outbox_gap"
+    " UNION ALL SELECT max(last_seq) FROM holdfast_time)";
+// A cursor beyond every event is damaged.
+constexpr const char* kSalvageResetCursors =
+    "UPDATE outbox_destination SET acked_seq=0,acked_id=NULL,claimed_seq=0,base_seq=0,"
+    "urgent_acked_seq=0,urgent_acked_id=NULL,urgent_claimed_seq=0,urgent_base_seq=0"
+    " WHERE max(acked_seq,urgent_acked_seq)>?1 OR min(acked_seq,urgent_acked_seq)<0";
+constexpr const char* kSalvageSeqs = "SELECT seq,seq FROM outbox_event ORDER BY seq";
+constexpr const char* kSalvageGapRanges =
+    "SELECT first_seq,last_seq FROM outbox_gap ORDER BY first_seq";
+constexpr const char* kSalvageGapRangesAt =
+    "SELECT first_seq,last_seq FROM outbox_gap WHERE destination_id=?1 AND lane=?2"
+    " ORDER BY first_seq";
+constexpr const char* kSalvageOrphanExceptions =
+    "SELECT seq,seq FROM outbox_exception WHERE destination_id=?1 AND lane=?2 AND seq NOT IN"
+    " (SELECT seq FROM outbox_event) ORDER BY seq";
+constexpr const char* kSalvageDropOrphanExceptions =
+    "DELETE FROM outbox_exception WHERE seq NOT IN (SELECT seq FROM outbox_event)";
+constexpr const char* kSalvageEmptyTime = "DELETE FROM holdfast_time";
+constexpr const char* kSalvageForgetMarks = "DELETE FROM inbox_stream";
+// Stands for the newest event, so that no new one gets a number that is reported lost.
+constexpr const char* kSalvagePlaceholder =
+    "INSERT INTO outbox_event(seq,lane,event_type,aggregate_type,aggregate_id,payload)"
+    " VALUES(?1,?2,'holdfast.lost','holdfast','salvage',"
+    "'the newest events were lost with a damaged file')";
+
 // --- transactions, settings, health
 // ----------------------------------------------------------------------
 constexpr const char* kSavepoint = "SAVEPOINT holdfast";

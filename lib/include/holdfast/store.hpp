@@ -201,6 +201,42 @@ struct AuditRow {
   std::string detail;
 };
 
+// What a salvage found in a damaged database.
+struct SeqRange {
+  std::int64_t first = 0, last = 0;
+};
+struct SalvagedTable {
+  std::string name;
+  std::int64_t rows = 0;        // copied
+  std::int64_t unreadable = 0;  // rows seen that are damaged
+};
+struct SalvageReport {
+  std::int64_t pages = 0;
+  std::int64_t damaged_pages = 0;  // of Holdfast's tables
+  bool header_damaged = false;     // the first page: schema and settings of the file
+  bool wal_damaged = false;        // newer versions of pages are lost
+  bool identity_lost = false;      // device label or store id were not readable
+  std::vector<SalvagedTable> tables;
+  // Events that had a seq and are in no readable page, sent or not. Those older than all that is
+  // left cannot be told from purged ones.
+  std::vector<SeqRange> lost_events;
+  // The page with the newest events is destroyed. How many it held left no trace: at least the last
+  // of lost_events.
+  bool newest_lost = false;
+  std::int64_t lost_count = 0;
+  // Not yet sent, added up over the destinations: gap records `lost`. Where it is not known whether
+  // an event was urgent, it counts as not sent.
+  std::int64_t lost_pending = 0;
+  EventId stream{};               // of the new database
+  bool complete() const {
+    if (damaged_pages > 0 || header_damaged || wal_damaged || identity_lost || lost_count > 0)
+      return false;
+    for (const SalvagedTable& table : tables)
+      if (table.unreadable > 0) return false;
+    return true;
+  }
+};
+
 class Store {
  public:
   Store();
@@ -218,6 +254,18 @@ class Store {
   // Errors: not_found (no file), corrupt (not a database), no_schema, newer_schema, permission.
   static Status open(const std::string& path, Access access, const StoreOptions& options,
                      Store& out);
+
+  // Copies what can be read of Holdfast's tables from a damaged database into a new one, page by
+  // page: whatever SQLite itself could still open. Indexes, inner pages and the schema may be gone.
+  // `path` is only read, and must be in use by nobody, this process included (busy). `new_path` must
+  // not exist; it appears when it is whole and synced, a power cut before leaves `new_path`-partial.
+  // The new database has a new stream (its newest events may be missing, and their numbers must not
+  // be given out again under the old one); lost pending events are gap records (G9). Tables of the
+  // application are not copied. Not for databases in UTF-16. ok also if something is lost: see
+  // report. Errors: not_found, exists, busy, corrupt (nothing readable), newer_schema, and those of
+  // writing.
+  static Status salvage(const std::string& path, const std::string& new_path,
+                        SalvageReport& report, const Clock* clock = nullptr);
 
   // --- look ---
   // Calls fn for each row, one destination after the other, in order of seq; fn returns false to
