@@ -490,6 +490,31 @@ static void limits_are_kept_in_the_database(void) {
   holdfast_store_close(store);
 }
 
+static void what_is_readable_is_salvaged(void) {
+  const char* path = path_of("damaged.db");
+  const char* fresh = path_of("salvaged.db");
+  holdfast_salvage_report report = {.struct_size = sizeof(report)};
+  holdfast_event event = reading("boiler", "21.5");
+  holdfast_store* store = NULL;
+  holdfast_outbox* outbox = NULL;
+  int i;
+  CHECK_OK(holdfast_store_init(path, NULL, NULL, &status));
+  CHECK_OK(holdfast_store_open(path, HOLDFAST_ACCESS_READ_WRITE, NULL, &store, &status));
+  CHECK_OK(holdfast_outbox_attach(holdfast_store_connection(store), NULL, &outbox, &status));
+  CHECK_OK(holdfast_store_begin(store, &status));
+  for (i = 0; i < 10; ++i) CHECK_OK(holdfast_outbox_emit(outbox, &event, NULL, &status));
+  CHECK_OK(holdfast_store_commit(store, &status));
+  holdfast_outbox_detach(outbox);
+  CHECK_CODE(holdfast_store_salvage(path, fresh, &report, &status), HOLDFAST_BUSY);
+  holdfast_store_close(store);
+  CHECK_OK(holdfast_store_salvage(path, fresh, &report, &status));
+  CHECK(report.complete && report.events == 10 && report.lost_count == 0);
+  CHECK_CODE(holdfast_store_salvage(path, fresh, &report, &status), HOLDFAST_EXISTS);
+  CHECK_CODE(holdfast_store_salvage(path_of("no.db"), path_of("x.db"), &report, &status),
+             HOLDFAST_NOT_FOUND);
+  CHECK_CODE(holdfast_store_salvage(NULL, fresh, &report, &status), HOLDFAST_INVALID);
+}
+
 static int one_is_given_up(void* context, const holdfast_relay_state* state) {
   (void)context;
   return state->sent_events == 1 && state->drained;
@@ -729,6 +754,7 @@ int main(void) {
   firmware_does_what_the_command_line_does();
   limits_are_kept_in_the_database();
   an_event_past_its_time_to_live_is_given_up();
+  what_is_readable_is_salvaged();
   the_whole_path_from_c();
   a_sink_in_c_gets_every_event();
   snprintf(command, sizeof(command), "rm -rf %s", folder);

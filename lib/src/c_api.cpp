@@ -816,6 +816,29 @@ holdfast_code holdfast_store_backup(holdfast_store* store, const char* new_path,
   return finish(result, status);
 }
 
+holdfast_code holdfast_store_salvage(const char* path, const char* new_path,
+                                     holdfast_salvage_report* report, holdfast_status* status) {
+  if (path == nullptr || new_path == nullptr) return finish(missing("path, new_path"), status);
+  Status result = check_result(report, "holdfast_salvage_report");
+  SalvageReport found;
+  if (result.ok()) result = Store::salvage(path, new_path, found);
+  if (!result.ok()) return finish(result, status);
+  holdfast_salvage_report out = empty<holdfast_salvage_report>();
+  out.complete = found.complete() ? 1 : 0;
+  out.damaged_pages = found.damaged_pages;
+  out.header_damaged = found.header_damaged ? 1 : 0;
+  out.wal_damaged = found.wal_damaged ? 1 : 0;
+  out.identity_lost = found.identity_lost ? 1 : 0;
+  out.newest_lost = found.newest_lost ? 1 : 0;
+  for (const SalvagedTable& table : found.tables)
+    if (table.name == "outbox_event") out.events = table.rows;
+  out.lost_count = found.lost_count;
+  out.lost_pending = found.lost_pending;
+  out.stream = id_of(found.stream);
+  give(out, report);
+  return finish(result, status);
+}
+
 holdfast_code holdfast_store_limits(holdfast_store* store, holdfast_limits* limits,
                                     holdfast_status* status) {
   if (store == nullptr || limits == nullptr) return finish(missing("store, limits"), status);

@@ -405,9 +405,10 @@ typedef struct holdfast_stats {
   int64_t inbox_gone;
   int64_t handler_calls;
   double handler_seconds_sum;
-  int64_t capped;                  // sending: dropped at a cap before they were sent
-  int64_t expired;                 // sending: given up at their time to live
-  int64_t inbox_replaced_streams;  // beyond the first of a device's name: copied, restored, made anew
+  int64_t capped;   // sending: dropped at a cap before they were sent
+  int64_t expired;  // sending: given up at their time to live
+  int64_t
+      inbox_replaced_streams;  // beyond the first of a device's name: copied, restored, made anew
 } holdfast_stats;
 
 holdfast_code holdfast_store_stats(holdfast_store* store, holdfast_stats* stats,
@@ -600,6 +601,28 @@ holdfast_code holdfast_store_remove_capture(holdfast_store* store, const char* t
 holdfast_code holdfast_store_backup(holdfast_store* store, const char* new_path,
                                     void (*progress)(void* context, int64_t done, int64_t total),
                                     void* context, holdfast_status* status);
+
+typedef struct holdfast_salvage_report {
+  size_t struct_size;
+  int complete;           // nonzero: nothing is lost and nothing was damaged
+  int64_t damaged_pages;  // of Holdfast's tables
+  int header_damaged;     // the first page: schema and settings of the file
+  int wal_damaged;        // newer versions of pages are lost
+  int identity_lost;      // device label or store id were not readable
+  int newest_lost;        // how many of the newest events are lost is not known
+  int64_t events;         // copied
+  int64_t lost_count;     // events with a seq that are in no readable page, sent or not
+  int64_t lost_pending;   // not yet sent, added up over the destinations: gap records `lost`
+  holdfast_id stream;     // of the new database
+} holdfast_salvage_report;
+
+// Copies what can be read of Holdfast's tables from a damaged database, that nobody has open, into
+// a new one with a new stream identity; the damaged one is only read. HOLDFAST_OK also if something
+// is lost. Not for tables of the application. Errors: HOLDFAST_NOT_FOUND, HOLDFAST_EXISTS,
+// HOLDFAST_BUSY, HOLDFAST_CORRUPT (nothing is readable), HOLDFAST_NEWER_SCHEMA and those of
+// writing.
+holdfast_code holdfast_store_salvage(const char* path, const char* new_path,
+                                     holdfast_salvage_report* report, holdfast_status* status);
 // A new stream identity for this database now.
 holdfast_code holdfast_store_new_stream(holdfast_store* store, holdfast_status* status);
 
