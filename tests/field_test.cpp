@@ -418,6 +418,50 @@ TEST_CASE(
         app.number("SELECT count(*) FROM reading"));
 }
 
+TEST_CASE("page 1 overwritten at boot: a clear error, and what doctor says gets the rest through") {
+  const Database device, gateway;
+  const std::string url = "ipc://" + device.file("gateway.sock"), fresh = device.file("new.db");
+  for (int i = 0; i < 20; ++i) device.emit("sensor/a", std::to_string(i));
+  {
+    // A power cut while the last commits are in the -wal alone: then the medium spoils page 1.
+    Connection open(device.path());
+    CHECK(open.number("SELECT count(*) FROM outbox_event") == 20);
+    device.emit("sensor/a", "20");
+    write_file(device.file("copy.db"), read_file(device.path()));
+    write_file(device.file("copy.db-wal"), read_file(device.path() + "-wal"));
+  }
+  const std::string copy = device.file("copy.db");
+  std::string bytes = read_file(copy);
+  bytes.replace(0, 4096, std::string(4096, '\x5a'));
+  write_file(copy, bytes);
+  for (const std::vector<std::string>& each :
+       {std::vector<std::string>{"emit", copy, "--type", "t", "--aggregate", "a/x"},
+        {"ls", copy},
+        {"relay", copy, "--to", url, "--drain"},
+        {"gateway", copy, "--listen", url}}) {
+    CAPTURE(each[0]);
+    const RunResult refused = command(each);
+    CHECK(refused.code() == 1);
+    CHECK(error_line_problem(refused.err, each[0]) == "");
+    CHECK(has(refused.err, "holdfast doctor"));
+  }
+  const RunResult doctor = command({"doctor", copy, "--sync-rounds", "0"});
+  CHECK(doctor.code() == 4);
+  CHECK(has(doctor.out, "holdfast doctor DB --salvage NEW.db"));
+  CHECK(command({"doctor", copy, "--salvage", fresh}).code() == 4);
+  CHECK(command({"emit", fresh, "--type", "t", "--aggregate", "sensor/a", "--payload", "21"})
+            .code() == 0);
+  Process server = start_command({"gateway", gateway.path(), "--listen", url});
+  const RunResult drained = command({"relay", fresh, "--to", url, "--drain"});
+  CAPTURE(drained.err);
+  CHECK(drained.code() == 0);
+  server.kill(SIGTERM);
+  server.wait(kWaitMs);
+  CHECK(Connection(gateway.path()).column("SELECT payload FROM outbox_event ORDER BY seq").size() ==
+        22);
+  CHECK(gateway.number("SELECT sum(CAST(payload AS INTEGER)) FROM outbox_event") == 231);
+}
+
 TEST_CASE("a full disk does not block the removal of what was sent: gateway back, it drains (G8)") {
   if (!SmallDisk::possible()) return;
   SmallDisk disk(std::int64_t{4} << 20);
