@@ -18,6 +18,7 @@
 #include "output.hpp"
 #include "print_sink.hpp"
 #include "signals.hpp"
+#include "tls_options.hpp"
 
 namespace holdfast::cli {
 namespace {
@@ -29,12 +30,16 @@ constexpr CommandText kText = {
     "is created if it is missing. Each address really bound is said on stderr: `listening on\n"
     "tcp://127.0.0.1:40123` (port 0 lets the system choose).\n"
     "\n"
+    "An address that other machines can reach needs tls+tcp://: both sides show a certificate\n"
+    "of one CA. tcp:// is for loopback, or for --insecure.\n"
+    "\n"
     "--print writes each new event as a JSON line to stdout. It is a destination named `print`\n"
     "with its own place in the log, so a restart prints what was not printed yet. At least once:\n"
     "after a crash the last lines may come again, with the same event_id.\n"
     "\n"
     "Examples:\n"
-    "  holdfast gateway gateway.db --listen tcp://0.0.0.0:7447\n"
+    "  holdfast gateway gateway.db --listen tls+tcp://0.0.0.0:7447 --tls-ca ca.crt --tls-cert\n"
+    "      gateway.crt --tls-key gateway.key\n"
     "  holdfast gateway gateway.db --listen ipc:///run/holdfast.sock --print | my-consumer\n"
     "\n"
     "Exit status: 0 stopped, 1 failed (address in use, disk trouble, reader of --print gone), 2\n"
@@ -183,10 +188,15 @@ void add_gateway(CLI::App& program, Run& run) {
   options->db.add(*command);
   command
       ->add_option("--listen", options->gateway.listen,
-                   "Address: tcp://HOST:PORT or ipc:///PATH; may be repeated")
+                   "tls+tcp://HOST:PORT, tcp://HOST:PORT or ipc:///PATH; may be repeated")
       ->required()
       ->allow_extra_args(false)
       ->option_text("URL (required)");
+  add_tls_options(*command, options->gateway.tls, TlsSide::gateway);
+  command
+      ->add_flag("--insecure", options->gateway.insecure,
+                 "Allow tcp:// where others can reach it, and read and forge events")
+      ->group("TLS");
   command
       ->add_option("--consumer", options->gateway.consumer,
                    "Consumer in whose name events are stored")

@@ -11,6 +11,7 @@
 #include "log_lines.hpp"
 #include "output.hpp"
 #include "signals.hpp"
+#include "tls_options.hpp"
 
 namespace holdfast::cli {
 namespace {
@@ -23,8 +24,9 @@ constexpr CommandText kText = {
     "one works, the others stand by. Commits of other processes are noticed at once.\n"
     "\n"
     "Examples:\n"
-    "  holdfast relay app.db --to tcp://gateway.example:7447\n"
-    "  holdfast relay app.db --to tcp://gateway.example:7447 --drain && shutdown -h now\n"
+    "  holdfast relay app.db --to tls+tcp://gateway.example:7447 --tls-ca ca.crt --tls-cert\n"
+    "      pump7.crt --tls-key pump7.key\n"
+    "  holdfast relay app.db --to ipc:///run/holdfast.sock --drain && shutdown -h now\n"
     "\n"
     "Exit status: 0 stopped, or drained; 1 failed; 2 wrong usage or URL; 3 no such database; 4\n"
     "drained, but RETRY, HELD or DEAD events remain (they are listed); 75 --drain made no\n"
@@ -124,7 +126,9 @@ void add_relay(CLI::App& program, Run& run) {
   CLI::App* command = declare(program, kText);
   auto options = std::make_shared<Options>();
   options->db.add(*command);
-  command->add_option("--to", options->relay.url, "The gateway: tcp://HOST:PORT or ipc:///PATH")
+  command
+      ->add_option("--to", options->relay.url,
+                   "The gateway: tls+tcp://HOST:PORT, tcp://HOST:PORT or ipc:///PATH")
       ->required()
       ->option_text("URL (required)");
   command
@@ -138,6 +142,7 @@ void add_relay(CLI::App& program, Run& run) {
   add_duration(*command, "--drain-timeout", options->drain_timeout_ms,
                "With --drain: give up after so long without progress")
       ->needs(drain_option);
+  add_tls_options(*command, options->relay.tls, TlsSide::relay);
   add_log_options(*command, options->log);
   add_tuning(*command, *options);
   command->callback([options, &run] { run = [options] { return run_relay(*options); }; });

@@ -220,7 +220,7 @@ TEST_CASE("a gateway that cannot bind says so and why") {
   CHECK(error_line_problem(second.err, "gateway") == "");
   CHECK(second.err.find(url) != std::string::npos);
   const RunResult elsewhere =
-      command({"gateway", db.file("two.db"), "--listen", "tcp://192.0.2.1:7447"});
+      command({"gateway", db.file("two.db"), "--insecure", "--listen", "tcp://192.0.2.1:7447"});
   CHECK(elsewhere.code() != 0);
   CHECK(error_line_problem(elsewhere.err, "gateway") == "");
   const RunResult folder =

@@ -23,6 +23,7 @@
 #include "support/scale.hpp"
 #include "support/sinks.hpp"
 #include "support/small_disk.hpp"
+#include "support/tls_site.hpp"
 #include "support/world.hpp"
 #include "wire.hpp"
 
@@ -705,6 +706,33 @@ TEST_CASE("control: where the wall clock decides when to retry, 1970 freezes the
     frozen = !path.round(round, [&] { device.set_wall(0); }, 1'500);
   }
   CHECK(frozen);
+}
+
+TEST_CASE("at 1970 TLS does not refuse a certificate as not yet valid; with a clock it does (G7)") {
+  TlsSite site;
+  ::sleep(1);  // the gateway's certificate begins later than all that the device knows
+  const TlsOptions gateway = site.authority.gateway();
+  CertificateFacts own, other;
+  must(read_certificate(site.device.cert_file, own));
+  must(read_certificate(gateway.cert_file, other));
+  REQUIRE(other.not_before_ms > own.not_before_ms);
+  site.listen(gateway);
+  site.device_clock.set_wall(0);
+  CHECK(site.deliver() == "delivered");
+  CHECK(has(site.log(), "the clock is not set: certificates are checked as of 20"));
+  // The control: a minute later the clock counts as set, to 2024, and the same is refused.
+  site.device_clock.set_wall(kWallClockKnownFromMs - 60'000);
+  CHECK(site.deliver() == "delivered");
+  site.device_clock.set_wall(kWallClockKnownFromMs);
+  CHECK(has(site.deliver(), "is not yet valid: it begins 20"));
+  // The gateway's clock is judged alike.
+  site.device_clock.set_wall(0);
+  site.gateway_clock.set_wall(0);
+  CHECK(site.deliver() == "delivered");
+  site.gateway_clock.set_wall(kWallClockKnownFromMs);
+  CHECK(site.deliver() != "delivered");
+  site.gateway_clock.set_wall(system_clock().wall_ms());
+  CHECK(site.deliver() == "delivered");
 }
 
 TEST_CASE("times are integers everywhere: no column holds a time as text") {

@@ -3,7 +3,7 @@
 #   holdfast_sqlite3   SQLite: the shared library, so that a process has one copy of it; the static
 #                      one when HOLDFAST_STATIC asks for fully static executables
 #   holdfast_nng       NNG and mbedTLS, always static, with the link options that its compat layer
-#                      (lib/src/nng_compat.cpp) needs
+#                      (lib/src/nng_compat.cpp) and TLS (lib/src/tls.cpp) need
 #
 # Debian's own nng::nng is the shared library, where --wrap could not reach inside; hence find_library.
 include_guard(GLOBAL)
@@ -36,6 +36,7 @@ target_link_libraries(holdfast_sqlite3 INTERFACE ${_holdfast_sqlite3} Threads::T
 
 _holdfast_find(path HOLDFAST_NNG_INCLUDE nng/nng.h libnng-dev)
 _holdfast_find(library HOLDFAST_NNG_LIBRARY libnng.a libnng-dev)
+_holdfast_find(path HOLDFAST_MBEDTLS_INCLUDE mbedtls/ssl.h libmbedtls-dev)
 _holdfast_find(library HOLDFAST_MBEDTLS_LIBRARY libmbedtls.a libmbedtls-dev)
 _holdfast_find(library HOLDFAST_MBEDX509_LIBRARY libmbedx509.a libmbedtls-dev)
 _holdfast_find(library HOLDFAST_MBEDCRYPTO_LIBRARY libmbedcrypto.a libmbedtls-dev)
@@ -48,7 +49,8 @@ string(REGEX REPLACE ".*MAJOR_VERSION +([0-9]+).*MINOR_VERSION +([0-9]+).*" "\\1
        HOLDFAST_NNG_VERSION "${_holdfast_nng_h}")
 
 add_library(holdfast_nng INTERFACE IMPORTED GLOBAL)
-target_include_directories(holdfast_nng SYSTEM INTERFACE ${HOLDFAST_NNG_INCLUDE})
+target_include_directories(holdfast_nng SYSTEM INTERFACE ${HOLDFAST_NNG_INCLUDE}
+                           ${HOLDFAST_MBEDTLS_INCLUDE})
 target_link_libraries(holdfast_nng INTERFACE
   ${HOLDFAST_NNG_LIBRARY} ${HOLDFAST_MBEDTLS_LIBRARY} ${HOLDFAST_MBEDX509_LIBRARY}
   ${HOLDFAST_MBEDCRYPTO_LIBRARY})
@@ -57,11 +59,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^armv[56]")
   target_link_libraries(holdfast_nng INTERFACE atomic) # 64-bit atomics are calls there
 endif()
 
-# Functions that lib/src/nng_compat.cpp stands in for. `-u` pulls its object out of libholdfast.a
+# Functions that lib/src/nng_compat.cpp and lib/src/tls.cpp stand in for. `-u` pulls its object out of libholdfast.a
 # although the first reference comes from libnng.a, which the linker reads later.
 set(HOLDFAST_NNG_WRAPPED
   setsockopt # keepalive and user timeout, which NNG 1.x cannot set
-  nni_aio_begin nng_stream_recv nng_stream_send) # a close that never ends (NNG #1543)
+  nni_aio_begin nng_stream_recv nng_stream_send # a close that never ends (NNG #1543)
+  mbedtls_ssl_config_defaults mbedtls_ssl_config_free # our rules for certificates
+  mbedtls_ssl_handshake # why one failed
+  mbedtls_ssl_get_verify_result) # whose certificate it is
 if(HOLDFAST_NNG_VERSION VERSION_LESS 1.6)
   list(APPEND HOLDFAST_NNG_WRAPPED
        nni_plat_errno # EPIPE in a handshake kills the listener (NNG #1518)

@@ -82,6 +82,15 @@ holdfast_relay_state state_of(const RelayState& from) {
   return out;
 }
 
+TlsOptions tls_of(const holdfast_tls& given) {
+  TlsOptions own;
+  own.ca_file = text(given.ca_file);
+  own.cert_file = text(given.cert_file);
+  own.key_file = text(given.key_file);
+  own.server_name = text(given.server_name);
+  return own;
+}
+
 RelayOptions options_of(const holdfast_relay_options& given) {
   RelayOptions own;
   own.database = text(given.database);
@@ -101,6 +110,7 @@ RelayOptions options_of(const holdfast_relay_options& given) {
   own.batch_events_max = or_default(given.batch_events_max, own.batch_events_max);
   own.batch_bytes_max = or_default(given.batch_bytes_max, own.batch_bytes_max);
   own.reserve_bytes = given.reserve_bytes < 0 ? 0 : or_default(given.reserve_bytes, kReserveBytes);
+  own.tls = tls_of(given.tls);
   own.log = log_of(given.log, given.context);
   return own;
 }
@@ -199,6 +209,8 @@ holdfast_code holdfast_gateway_start(const holdfast_gateway_options* options,
   own.outbox_retention_ms = or_default(given.outbox_retention_ms, own.outbox_retention_ms);
   own.inbox_retention_ms = or_default(given.inbox_retention_ms, own.inbox_retention_ms);
   own.reserve_bytes = given.reserve_bytes < 0 ? 0 : or_default(given.reserve_bytes, kReserveBytes);
+  own.tls = tls_of(given.tls);
+  own.insecure = given.insecure != 0;
   own.log = log_of(given.log, given.context);
   auto made = std::make_unique<holdfast_gateway>();
   result = Gateway::start(own, made->gateway);

@@ -7,10 +7,12 @@
 #include "holdfast/store.hpp"
 #include "identity.hpp"
 #include "link_nng.hpp"
+#include "link_url.hpp"
 #include "platform.hpp"
 #include "reserve.hpp"
 #include "retention.hpp"
 #include "schema.hpp"
+#include "tls_open.hpp"
 
 namespace holdfast {
 
@@ -20,7 +22,14 @@ constexpr std::int64_t kCheckListenersEveryMs = 5'000;
 constexpr std::int64_t kPurgeEveryMs = 60'000;
 constexpr std::int64_t kPurgeAgainMs = 1'000;
 constexpr std::int64_t kUnavailableMs = 1'000;
+constexpr std::int64_t kTlsFailureEveryMs = 10'000;
 constexpr std::int64_t kReserveEveryMs = 10'000;
+
+// Plain TCP that does not stay on this machine.
+bool is_exposed(const std::string& url) {
+  LinkUrl parsed;
+  return parse_url(url, parsed).ok() && !parsed.tls && !is_local(parsed);
+}
 
 }  // namespace
 
@@ -34,6 +43,9 @@ struct Gateway::Impl {
   Db guard;
   std::unique_ptr<GatewayCore> core;
   platform::Waker waker;
+  std::shared_ptr<tls::Tls> tls;  // null without tls+tcp
+  bool unset_clock_told = false;
+  std::int64_t tls_failure_at = 0;  // the next one is said then, with the number of those before
   LinkServer server;
   std::vector<std::string> urls;
   std::function<void()> committed;
@@ -45,7 +57,13 @@ struct Gateway::Impl {
   std::int64_t check_at = 0;
   std::int64_t purge_at = 0;
 
+  ~Impl() {
+    if (tls) tls->close();
+  }
   Status open();
+  Status check_listen() const;
+  Status listen();
+  void tell_tls();
   Status serve(const std::vector<LinkRequest>& group, bool& fatal);
   Status upkeep(std::int64_t now);
   void say(LogLevel level, const std::string& text) const {
@@ -61,7 +79,9 @@ Status Gateway::Impl::open() {
     return Status::error(Code::invalid, "reserve_bytes: give 0 or more bytes");
   reserve = Reserve(options.database, options.reserve_bytes);
   checkpoint_frames = checkpoint_frames_on(options.database, kCheckpointFrames);
-  Status status = reserve.while_full([&] {
+  Status status = check_listen();
+  if (!status.ok()) return status;
+  status = reserve.while_full([&] {
     const Status made = Store::init(options.database, init, nullptr);
     return made.ok() ? Db::open(options.database, OpenMode::read_write, kBusyTimeoutMs, db) : made;
   });
@@ -81,13 +101,51 @@ Status Gateway::Impl::open() {
   status = core->open();
   if (status.ok())
     status = server.open(kGatewayContexts, kReplyTimeoutMs, [this] { waker.wake(); });
+  if (status.ok()) status = listen();
+  return status;
+}
+
+Status Gateway::Impl::listen() {
+  Status status =
+      open_tls(tls::Side::gateway, options.tls, options.listen, db.handle(), clock, tls);
+  if (tls) tls->watch([this] { waker.wake(); });
   for (const std::string& url : options.listen) {
     std::string bound;
-    if (status.ok()) status = check_url(url);
-    if (status.ok()) status = server.listen(url, bound);
-    if (status.ok()) urls.push_back(bound);
+    if (status.ok()) status = server.listen(url, bound, tls);
+    if (!status.ok()) return status;
+    urls.push_back(bound);
+    if (is_exposed(url))
+      say(LogLevel::warning,
+          bound + ": insecure: whoever reaches this port can read and forge events");
   }
   return status;
+}
+
+// A port that others can reach needs TLS, unless somebody asked in so many words to do without.
+Status Gateway::Impl::check_listen() const {
+  for (const std::string& url : options.listen) {
+    const Status status = check_url(url);
+    if (!status.ok()) return status;
+    if (is_exposed(url) && !options.insecure)
+      return Status::error(Code::invalid,
+                           "%s: others can reach this address, so it needs TLS: listen on "
+                           "tls+tcp://, or ask for insecure by name",
+                           url.c_str());
+  }
+  return Status();
+}
+
+void Gateway::Impl::tell_tls() {
+  if (!tls) return;
+  tell_unset_clock(tls.get(), unset_clock_told, options.log);
+  tell_tls_news(tls.get(), options.log);
+  if (clock.boot_ms() < tls_failure_at) return;
+  std::uint64_t count = 0;
+  const std::string last = tls->take_failure(count);
+  if (count == 0) return;
+  tls_failure_at = clock.boot_ms() + kTlsFailureEveryMs;
+  const std::string more = count > 1 ? " (and " + std::to_string(count - 1) + " before it)" : "";
+  say(LogLevel::warning, "TLS: no connection: " + last + more);
 }
 
 // One transaction, one fsync, for all of the group; replies only after it.
@@ -153,7 +211,7 @@ Gateway& Gateway::operator=(Gateway&& other) noexcept {
 Status Gateway::start(const GatewayOptions& options, Gateway& out) {
   if (options.listen.empty())
     return Status::error(Code::invalid,
-                         "gateway: give a URL to listen on, e.g. tcp://0.0.0.0:7447");
+                         "gateway: give a URL to listen on, e.g. tls+tcp://0.0.0.0:7447");
   if (options.consumer.empty() || options.consumer.size() > kMaxConsumerBytes ||
       !is_utf8(options.consumer))
     return Status::error(Code::invalid, "consumer: give 1 to %d bytes of UTF-8",
@@ -167,6 +225,7 @@ Status Gateway::start(const GatewayOptions& options, Gateway& out) {
 Status Gateway::poll(int timeout_ms) {
   if (!impl_) return Status::error(Code::misuse, "poll: the gateway was not started");
   impl_->waker.wait(timeout_ms);
+  impl_->tell_tls();
   std::vector<LinkRequest> group;
   LinkRequest request;
   while (static_cast<int>(group.size()) < kGroupFramesMax && impl_->server.next(request))

@@ -19,9 +19,14 @@
 
 #include "holdfast/status.hpp"
 
+namespace holdfast::tls {
+class Tls;
+}
+
 namespace holdfast {
 
-// Checks form and scheme (tcp://host:port, ipc:///absolute/path, inproc://name for tests);
+// Checks form and scheme (tcp://host:port, tls+tcp://host:port, ipc:///absolute/path, inproc://name
+// for tests);
 // the text says what is wrong and shows a correct example.
 Status check_url(std::string_view url);
 
@@ -42,7 +47,9 @@ class LinkClient {
   LinkClient& operator=(const LinkClient&) = delete;
 
   // `wake` is called from NNG's threads whenever next() may have something; it must not block.
-  Status open(const std::string& url, std::function<void()> wake);
+  // `tls` is needed for tls+tcp:// and used for nothing else.
+  Status open(const std::string& url, std::function<void()> wake,
+              std::shared_ptr<tls::Tls> tls = nullptr);
   // One attempt to connect: `up` or `down` follows, within 10 s. The owner decides when to try
   // again (NNG's own reconnect loop is not used: it retries without jitter or end). Does nothing
   // while an attempt is under way or the pipe is up. When the pipe is lost, what was under way
@@ -68,6 +75,7 @@ struct LinkRequest {
   std::uint64_t token = 0;  // to reply with
   std::uint64_t pipe = 0;   // which connection
   std::string peer;         // address, for logs
+  std::string identity;     // the common name of its certificate; "" without TLS
   std::string frame;
 };
 
@@ -82,8 +90,9 @@ class LinkServer {
   // `contexts` requests are taken at once; more wait in the kernel's buffers.
   Status open(int contexts, std::int64_t reply_timeout_ms, std::function<void()> wake);
   // Adds a listener; `bound` is the URL with the real port. Errors name URL and reason
-  // (address in use, permission, cannot resolve).
-  Status listen(const std::string& url, std::string& bound);
+  // (address in use, permission, cannot resolve). `tls` as for LinkClient.
+  Status listen(const std::string& url, std::string& bound,
+                std::shared_ptr<tls::Tls> tls = nullptr);
   bool next(LinkRequest& request);
   // Answers; the context then takes the next request. If the peer does not read within the reply
   // timeout its pipe is closed. An unknown token is ignored.

@@ -25,6 +25,7 @@
 #include "link_nng.hpp"
 #include "link_nng_internal.hpp"
 #include "nng_compat.hpp"
+#include "tls.hpp"
 #include "wire.hpp"
 
 namespace holdfast {
@@ -78,7 +79,7 @@ struct Session {
 
 class Client {
  public:
-  explicit Client(const LinkUrl& url) : url_(url) {}
+  Client(const LinkUrl& url, std::shared_ptr<tls::Tls> tls) : url_(url), tls_(std::move(tls)) {}
 
   void set_wake(std::function<void()> wake) { wake_.set(std::move(wake)); }
   void connect();
@@ -121,6 +122,7 @@ class Client {
   static void pipe_callback(nng_pipe pipe, nng_pipe_ev event, void* client);
 
   const LinkUrl url_;
+  const std::shared_ptr<tls::Tls> tls_;
   link::OwnerWake wake_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -311,6 +313,7 @@ int Client::open_session(Session& session) {
   if (error == 0) error = open_slots(session);
   if (error == 0) error = nng_dialer_create(&session.dialer, session.socket, url_.text.c_str());
   if (error == 0) error = link::set_options(session.dialer);
+  if (error == 0) error = link::set_tls(session.dialer, tls_, url_);
   if (error == 0) error = nng_dialer_set_ms(session.dialer, NNG_OPT_RECONNMINT, kNngReconnectMs);
   return error;
 }
@@ -320,6 +323,8 @@ int Client::dial(Session& session) {
     const Lock lock(mutex_);
     if (session.dropped) return NNG_ECANCELED;
     session.dialing = true;
+    std::uint64_t old_failures = 0;
+    if (tls_ != nullptr) (void)tls_->take_failure(old_failures);
     session.dial_deadline = nng_clock() + kConnectTimeoutMs;
   }
   nng_sleep_aio(kDialTickMs, session.watchdog);
@@ -364,6 +369,11 @@ Status Client::end_reason(const Session& session, int dial_error) const {
     return Status::native_error(Code::unavailable, NNG_ETIMEDOUT, "%s: no connection within %d s",
                                 url_.text.c_str(), static_cast<int>(kConnectTimeoutMs / 1000));
   }
+  std::uint64_t failures = 0;
+  const std::string tls_reason = tls_ != nullptr ? tls_->take_failure(failures) : std::string();
+  if (failures > 0)
+    return Status::native_error(Code::unavailable, dial_error, "%s: TLS: %s", url_.text.c_str(),
+                                tls_reason.c_str());
   return link_status(dial_error != 0 ? dial_error : NNG_ECONNSHUT, url_);
 }
 
@@ -516,12 +526,16 @@ struct LinkClient::Impl {
 LinkClient::LinkClient() = default;
 LinkClient::~LinkClient() = default;
 
-Status LinkClient::open(const std::string& url, std::function<void()> wake) {
+Status LinkClient::open(const std::string& url, std::function<void()> wake,
+                        std::shared_ptr<tls::Tls> tls) {
   if (impl_ != nullptr) return Status::error(Code::misuse, "the link is open already");
   LinkUrl parsed;
   if (Status status = parse_url(url, parsed); !status.ok()) return status;
+  if (parsed.tls && tls == nullptr)
+    return Status::error(Code::invalid, "%s: TLS needs a CA, a certificate and its key",
+                         url.c_str());
   prepare_nng();
-  auto client = std::make_shared<Client>(parsed);
+  auto client = std::make_shared<Client>(parsed, std::move(tls));
   client->set_wake(std::move(wake));
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);

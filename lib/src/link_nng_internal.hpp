@@ -4,12 +4,17 @@
 #include <nng/nng.h>
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 
 #include "holdfast/status.hpp"
 #include "link_url.hpp"
+
+namespace holdfast::tls {
+class Tls;
+}
 
 namespace holdfast::link {
 
@@ -37,6 +42,11 @@ std::string_view frame_of(nng_msg* message);
 // Options that clients and servers have in common. 0 or an NNG error.
 int set_options(nng_dialer dialer);
 int set_options(nng_listener listener);
+// For tls+tcp, which must have a `tls`; does nothing for other schemes.
+int set_tls(nng_dialer dialer, const std::shared_ptr<tls::Tls>& tls, const LinkUrl& url);
+int set_tls(nng_listener listener, const std::shared_ptr<tls::Tls>& tls, const LinkUrl& url);
+// The common name of the peer's certificate; "" without TLS.
+std::string certified_name(nng_pipe pipe);
 
 // What went wrong on the way to or at `url`.
 Status link_status(int nng_error, const LinkUrl& url);

@@ -21,6 +21,7 @@
 #include "link_nng_internal.hpp"
 #include "nng_compat.hpp"
 #include "platform.hpp"
+#include "tls.hpp"
 #include "wire.hpp"
 
 namespace holdfast {
@@ -38,6 +39,7 @@ constexpr int kContextsPerPipeMax = 2 * kLinkWindowMax;
 constexpr rlim_t kDescriptorsReserved = 64;
 // A listener that does not complete a handshake with ourselves in so long is made anew.
 constexpr nng_duration kProbeTimeoutMs = 2'000;
+constexpr nng_duration kProbeStepMs = 1;
 // The closed listener gives up its address in the background.
 constexpr int kRelistenRounds = 50;
 constexpr std::int64_t kRelistenStepUs = 10'000;
@@ -57,18 +59,24 @@ struct Slot {
   nng_pipe pipe = NNG_PIPE_INITIALIZER;
 };
 
+struct Peer {
+  std::string address;
+  std::string identity;
+};
+
 struct Listener {
   nng_listener id = NNG_LISTENER_INITIALIZER;
   bool open = false;
   LinkUrl url;       // with the real port
   std::string file;  // ipc: which file our socket is
+  std::shared_ptr<tls::Tls> tls;
 };
 
 class Server {
  public:
   ~Server();
   Status open(int contexts, std::int64_t reply_timeout_ms, std::function<void()> wake);
-  Status listen(const std::string& url, std::string& bound);
+  Status listen(const std::string& url, std::string& bound, std::shared_ptr<tls::Tls> tls);
   bool next(LinkRequest& request);
   void reply(std::uint64_t token, std::string_view frame);
   void drop(std::uint64_t token);
@@ -80,6 +88,7 @@ class Server {
   Status start(Listener& listener);
   Status restart(Listener& listener);
   bool accepts(const Listener& listener);
+  bool begins_handshake(const Listener& listener);
   std::uint64_t accepted(const Listener& listener);
 
   Slot* take(std::uint64_t token, Slot::State state);
@@ -103,7 +112,7 @@ class Server {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<LinkRequest> mailbox_;
-  std::unordered_map<int, std::string> peers_;       // by pipe
+  std::unordered_map<int, Peer> peers_;              // by pipe
   std::unordered_map<int, std::uint64_t> accepted_;  // by listener
   std::uint64_t tokens_ = 0;
   int busy_ = 0;          // threads between take() and give_back()
@@ -190,6 +199,7 @@ Status Server::start(Listener& listener) {
   int error = nng_listener_create(&listener.id, socket_, listener.url.text.c_str());
   if (error != 0) return link_status(error, listener.url);
   error = link::set_options(listener.id);
+  if (error == 0) error = link::set_tls(listener.id, listener.tls, listener.url);
   if (error == 0) error = nng_listener_start(listener.id, 0);
   if (error != 0) {
     nng_listener_close(listener.id);
@@ -201,14 +211,18 @@ Status Server::start(Listener& listener) {
   if (listener.url.scheme == LinkUrl::Scheme::tcp && listener.url.port == 0 &&
       nng_listener_get_int(listener.id, NNG_OPT_TCP_BOUND_PORT, &port) == 0) {
     listener.url.port = port;
-    listener.url.text = tcp_url(listener.url.host, port);
+    listener.url.text = tcp_url(listener.url, port);
   }
   return {};
 }
 
-Status Server::listen(const std::string& url, std::string& bound) {
+Status Server::listen(const std::string& url, std::string& bound, std::shared_ptr<tls::Tls> tls) {
   Listener listener;
   if (Status status = parse_url(url, listener.url); !status.ok()) return status;
+  if (listener.url.tls && tls == nullptr)
+    return Status::error(Code::invalid, "%s: TLS needs a CA, a certificate and its key",
+                         url.c_str());
+  listener.tls = std::move(tls);
   if (Status status = start(listener); !status.ok()) return status;
   bound = listener.url.text;
   listeners_.push_back(std::move(listener));
@@ -232,14 +246,19 @@ class Probe {
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
 
-  // Connects and introduces itself as a REQ peer, as every device does.
-  bool greet(const std::string& url) {
+  bool connect(const std::string& url) {
     if (!good_ || nng_stream_dialer_alloc(&dialer_, url.c_str()) != 0) return false;
     nng_aio_set_timeout(aio_, kProbeTimeoutMs);
     nng_stream_dialer_dial(dialer_, aio_);
     nng_aio_wait(aio_);
     if (nng_aio_result(aio_) != 0) return false;
     stream_ = static_cast<nng_stream*>(nng_aio_get_output(aio_, 0));
+    return true;
+  }
+
+  // Connects and introduces itself as a REQ peer, as every device does.
+  bool greet(const std::string& url) {
+    if (!connect(url)) return false;
     char hello[8] = {0, 'S', 'P', 0, 0, 0x30, 0, 0};  // the SP header; 0x30 is REQ
     nng_iov part{hello, sizeof hello};
     nng_aio_set_iov(aio_, 1, &part);
@@ -259,7 +278,20 @@ std::string probe_url(const LinkUrl& url) {
   if (url.scheme != LinkUrl::Scheme::tcp) return url.text;
   if (url.host == "0.0.0.0") return tcp_url("127.0.0.1", url.port);
   if (url.host == "::") return tcp_url("::1", url.port);
-  return url.text;
+  return tcp_url(url.host, url.port);
+}
+
+// Our certificate is for one side only, so we cannot shake hands with ourselves; but NNG begins to,
+// with each connection that it takes.
+bool Server::begins_handshake(const Listener& listener) {
+  const std::uint64_t before = listener.tls->handshakes();
+  Probe probe;
+  if (!probe.connect(probe_url(listener.url))) return listener.tls->handshakes() != before;
+  for (int waited_ms = 0; waited_ms < kProbeTimeoutMs; waited_ms += kProbeStepMs) {
+    if (listener.tls->handshakes() != before) return true;
+    platform::sleep_us(kProbeStepMs * 1000);
+  }
+  return false;
 }
 
 // The kernel accepts connections even for a listener that NNG has forgotten, and NNG may complete
@@ -267,6 +299,7 @@ std::string probe_url(const LinkUrl& url) {
 bool Server::accepts(const Listener& listener) {
   if (!listener.open) return false;
   if (listener.url.scheme == LinkUrl::Scheme::inproc) return true;
+  if (listener.url.tls) return begins_handshake(listener);
   const std::uint64_t before = accepted(listener);
   Probe probe;
   if (!probe.greet(probe_url(listener.url))) return accepted(listener) != before;
@@ -442,7 +475,8 @@ bool Server::hold(Slot& slot, nng_msg* message) {
   request.token = slot.token = (++tokens_ << kTokenIndexBits) | index;
   request.pipe = static_cast<std::uint64_t>(pipe);
   const auto peer = peers_.find(pipe);
-  request.peer = peer == peers_.end() ? "unknown" : peer->second;
+  request.peer = peer == peers_.end() ? "unknown" : peer->second.address;
+  if (peer != peers_.end()) request.identity = peer->second.identity;
   request.frame = std::string(frame);
   slot.state = Slot::State::held;
   mailbox_.push_back(std::move(request));
@@ -460,7 +494,9 @@ void Server::on_pipe(nng_pipe pipe, nng_pipe_ev event) {
     peers_.erase(id);
     return;
   }
-  std::string peer = link::peer_name(pipe);
+  Peer peer;
+  peer.address = link::peer_name(pipe);
+  peer.identity = link::certified_name(pipe);
   const int listener = nng_listener_id(nng_pipe_listener(pipe));
   bool refuse = false;
   {
@@ -490,9 +526,10 @@ Status LinkServer::open(int contexts, std::int64_t reply_timeout_ms, std::functi
   return status;
 }
 
-Status LinkServer::listen(const std::string& url, std::string& bound) {
+Status LinkServer::listen(const std::string& url, std::string& bound,
+                          std::shared_ptr<tls::Tls> tls) {
   if (impl_ == nullptr) return Status::error(Code::misuse, "the server is not open");
-  return impl_->server.listen(url, bound);
+  return impl_->server.listen(url, bound, std::move(tls));
 }
 
 bool LinkServer::next(LinkRequest& request) {

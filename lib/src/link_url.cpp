@@ -1,6 +1,7 @@
 #include "link_url.hpp"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 
 #include <cstring>
 
@@ -162,7 +163,8 @@ Status parse_url(std::string_view url, LinkUrl& out) {
   if (take_prefix(rest, "ipc://")) return parse_ipc(url, rest, out);
   if (take_prefix(rest, "inproc://")) return parse_inproc(url, rest, out);
   if (take_prefix(rest, "tls+tcp://")) {
-    return bad_url(url, "TLS is not built into this version; use tcp:// or ipc://");
+    out.tls = true;
+    return parse_tcp(url, rest, out);
   }
   return bad_url(url, kTcpExample);
 }
@@ -173,6 +175,19 @@ std::string tcp_url(std::string_view host, int port) {
   out += host;
   out += ipv6 ? "]:" : ":";
   return out + std::to_string(port);
+}
+
+std::string tcp_url(const LinkUrl& url, int port) {
+  return (url.tls ? "tls+" : "") + tcp_url(url.host, port);
+}
+
+bool is_local(const LinkUrl& url) {
+  if (url.scheme != LinkUrl::Scheme::tcp) return true;
+  in_addr ipv4{};
+  in6_addr ipv6{};
+  if (inet_pton(AF_INET, url.host.c_str(), &ipv4) == 1) return ntohl(ipv4.s_addr) >> 24 == 127;
+  if (inet_pton(AF_INET6, url.host.c_str(), &ipv6) == 1) return IN6_IS_ADDR_LOOPBACK(&ipv6) != 0;
+  return url.host == "localhost";
 }
 
 }  // namespace holdfast

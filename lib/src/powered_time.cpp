@@ -96,6 +96,15 @@ Status sample_time(sqlite3* db, const Clock& clock, bool force) {
   return status.ok() ? transaction.commit() : status;
 }
 
+Status last_known_wall(sqlite3* db, std::int64_t& wall_ms) {
+  Statement newest;
+  Status status = newest.prepare(db, sql::kTimeKnownWall);
+  if (!status.ok()) return status;
+  newest.bind(1, kWallClockKnownFromMs);
+  wall_ms = newest.step(status, "holdfast_time") ? newest.column_int(0) : 0;
+  return status;
+}
+
 Status cutoff_seq(sqlite3* db, const Clock& clock, std::int64_t age_ms, std::int64_t& seq) {
   std::int64_t now = 0;
   Status status = powered_now(db, clock, now);

@@ -31,6 +31,9 @@ Status time_sample_due(sqlite3* db, const Clock& clock, bool& due);
 // Adds a sample if one is due or `force`d. In its own transaction, or in the open one.
 Status sample_time(sqlite3* db, const Clock& clock, bool force);
 
+// The wall time of the newest sample that knew it; 0: none did. Only as right as the clock was.
+Status last_known_wall(sqlite3* db, std::int64_t& wall_ms);
+
 // The newest seq that is certainly older than `age_ms`; 0 = none. The late side wins: an event
 // counts as emitted when the first sample after it was taken.
 Status cutoff_seq(sqlite3* db, const Clock& clock, std::int64_t age_ms, std::int64_t& seq);

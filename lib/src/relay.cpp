@@ -13,6 +13,7 @@
 #include "relay_core.hpp"
 #include "retention.hpp"
 #include "schema.hpp"
+#include "tls_open.hpp"
 
 namespace holdfast {
 
@@ -58,11 +59,16 @@ struct Relay::Impl {
   explicit Impl(const RelayOptions& given)
       : options(given), clock(given.clock != nullptr ? *given.clock : system_clock()) {}
 
+  ~Impl() {
+    if (tls) tls->close();
+  }
+
   RelayOptions options;
   const Clock& clock;
   Reserve reserve;
   Delivery delivery;  // after the reserve it uses
   std::unique_ptr<RelayCore> core;
+  std::shared_ptr<tls::Tls> tls;     // null without tls+tcp
   std::unique_ptr<LinkClient> link;  // null with a sink
   platform::Waker waker;
   platform::WriteWatcher watcher;
@@ -75,6 +81,7 @@ struct Relay::Impl {
   Status ended;      // guarded by mutex: why the thread ended by itself
 
   // The thread's own.
+  bool unset_clock_told = false;
   std::int64_t seen_version = -1;
   std::int64_t probe_ms = 0;  // next distance between looks; 0: not probing
   std::int64_t probe_at = 0;
@@ -181,6 +188,7 @@ Status Relay::Impl::turn(std::int64_t now, std::int64_t& wake_at) {
 
 Status Relay::Impl::take_link_events(std::int64_t now) {
   if (!link) return Status();
+  tell_tls_news(tls.get(), options.log);
   LinkEvent event;
   while (link->next(event)) {
     switch (event.kind) {
@@ -222,6 +230,7 @@ Status Relay::Impl::perform(std::int64_t now, const std::vector<RelayAction>& ac
       status = wire::encode(*action.message, frame);
       if (status.ok()) link->request(action.token, frame, options.request_timeout_ms);
     } else if (action.kind == RelayAction::Kind::connect) {
+      tell_unset_clock(tls.get(), unset_clock_told, options.log);
       link->connect();
     } else {
       link->disconnect();
@@ -415,6 +424,8 @@ Status Relay::start(const RelayOptions& options, Relay& out) {
     return Status::error(Code::invalid, "relay: an option is out of its range; see relay.hpp");
   Status status = options.sink != nullptr ? Status() : check_url(options.url);
   if (!status.ok()) return status;
+  if (options.sink != nullptr && !options.tls.empty())
+    return Status::error(Code::invalid, "relay: TLS is of no use with a sink");
   auto impl = std::make_shared<Impl>(options);
   status = impl->waker.open_status();
   if (status.ok() && options.reserve_bytes == 0)
@@ -450,7 +461,10 @@ Status Relay::start(const RelayOptions& options, Relay& out) {
   if (options.sink == nullptr) {
     impl->link = std::make_unique<LinkClient>();
     Impl* raw = impl.get();
-    status = impl->link->open(options.url, [raw] { raw->waker.wake(); });
+    status = open_tls(tls::Side::device, options.tls, {options.url}, impl->delivery.db().handle(),
+                      impl->clock, impl->tls);
+    if (status.ok())
+      status = impl->link->open(options.url, [raw] { raw->waker.wake(); }, impl->tls);
     if (!status.ok()) return status;
   }
   status = out.stop();

@@ -65,6 +65,8 @@ constexpr const char* kAuditList =
 #define HOLDFAST_TIME_COLUMNS "powered_ms,boot_id,boot_ms,wall_ms,last_seq"
 constexpr const char* kTimeLatest =
     "SELECT " HOLDFAST_TIME_COLUMNS " FROM holdfast_time ORDER BY id DESC LIMIT 1";
+constexpr const char* kTimeKnownWall =
+    "SELECT wall_ms FROM holdfast_time WHERE wall_ms>=?1 ORDER BY id DESC LIMIT 1";
 constexpr const char* kTimeAdd =
     "INSERT INTO holdfast_time(powered_ms,boot_id,boot_ms,wall_ms,last_seq)"
     " VALUES(?1,?2,?3,?4,(SELECT ifnull(max(seq),0) FROM outbox_event))";

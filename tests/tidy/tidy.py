@@ -3,7 +3,7 @@
 
 Prints one line per finding, path:line: rule: what and what to do, and exits 1 if there was one.
 
-  include   <sqlite3.h>, <nng/...> and <cereal/...> only where DESIGN.md puts them
+  include   <sqlite3.h>, <nng/...>, <mbedtls/...> and <cereal/...> only where DESIGN.md puts them
   sql       SQL text only in lib/src/schema.*; connection and transaction control also in db.*
   order     lib/ includes go one way, as listed in tests/tidy/order.txt
   language  .h is C, .hpp is C++; headers are guarded by #pragma once (.hpp) or #ifndef (.h)
@@ -28,6 +28,11 @@ INCLUDE_RULES = [
         re.compile(r"^nng/"),
         ("lib/src/link_nng*", "lib/src/nng_compat.cpp", "tests/*"),
         "only lib/src/link_nng* speaks to NNG",
+    ),
+    (
+        re.compile(r"^mbedtls/"),
+        ("lib/src/tls*", "tests/*"),
+        "only lib/src/tls* speaks to mbedTLS, which comes with NNG",
     ),
     (
         re.compile(r"^cereal/"),

@@ -17,6 +17,7 @@
 #include "holdfast/inbox.hpp"
 #include "holdfast/log.hpp"
 #include "holdfast/status.hpp"
+#include "holdfast/tls.hpp"
 
 namespace holdfast {
 
@@ -28,8 +29,12 @@ constexpr int kMaxGapsPerStream = 4'096;  // open gaps of one stream and lane; t
 constexpr std::int64_t kReplyTimeoutMs = 10'000;  // a peer that does not read is disconnected
 
 struct GatewayOptions {
-  std::string database;             // path; created and initialised if missing
-  std::vector<std::string> listen;  // tcp://0.0.0.0:7447, ipc:///run/holdfast.sock
+  std::string database;  // path; created and initialised if missing
+  // tls+tcp://0.0.0.0:7447, tcp://127.0.0.1:7447, ipc:///run/holdfast.sock. Plain tcp:// on an
+  // address that others can reach is refused unless `insecure` is set.
+  std::vector<std::string> listen;
+  TlsOptions tls;         // for tls+tcp
+  bool insecure = false;  // anybody who reaches the port may read, forge and hold back events
   std::string consumer = kDefaultConsumer;
   Handler handler;  // empty: append to this database's own log
   VersionGuard guard = VersionGuard::apply_all;

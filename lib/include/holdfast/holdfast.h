@@ -685,11 +685,19 @@ typedef struct holdfast_outcome {
 typedef int (*holdfast_sink)(void* context, const holdfast_record* events, size_t count,
                              holdfast_outcome* outcomes);
 
+// Mutual TLS; see tls.hpp for the rules. PEM files, read again for new connections if they change.
+typedef struct holdfast_tls {
+  const char* ca_file;      // the CA whose certificates are accepted
+  const char* cert_file;    // this side's certificate
+  const char* key_file;     // its key, not encrypted, not readable by everybody
+  const char* server_name;  // relay: the gateway's name; default: the URL's host
+} holdfast_tls;
+
 typedef struct holdfast_relay_options {
   size_t struct_size;
   const char* database;         // required: the path; must be initialised
   const char* destination;      // default "upstream"
-  const char* url;              // tcp://host:port or ipc:///path; this or sink
+  const char* url;              // tls+tcp://host:port, tcp://host:port or ipc:///path; this or sink
   holdfast_sink sink;           // this or url
   int no_create_destination;    // nonzero: fail if there is no such destination
   int dead_after;               // rejections until an event is DEAD; default 10
@@ -708,6 +716,7 @@ typedef struct holdfast_relay_options {
   void* context;          // of sink and log
   int64_t reserve_bytes;  // held back on the disk in <database>-reserve, for writing what was
                           // acknowledged when it is full; default 4 MiB; < 0: none
+  holdfast_tls tls;       // for tls+tcp://
 } holdfast_relay_options;
 
 typedef enum holdfast_phase {
@@ -762,7 +771,7 @@ typedef struct holdfast_gateway holdfast_gateway;
 typedef struct holdfast_gateway_options {
   size_t struct_size;
   const char* database;       // required: the path; made if missing
-  const char* const* listen;  // required: tcp://0.0.0.0:7447, ipc:///run/holdfast.sock, …
+  const char* const* listen;  // required: tls+tcp://0.0.0.0:7447, ipc:///run/holdfast.sock, …
   size_t listen_count;
   const char* consumer;         // default "log"
   holdfast_handler handler;     // default: append to this database's own log
@@ -774,6 +783,9 @@ typedef struct holdfast_gateway_options {
   holdfast_log log;
   void* context;          // of handler, on_commit and log
   int64_t reserve_bytes;  // as holdfast_relay_options; for purging on a full disk
+  holdfast_tls tls;       // for tls+tcp://
+  int insecure;           // nonzero: tcp:// on an address that others can reach is allowed; anybody
+                          // there may then read, forge and hold back events
 } holdfast_gateway_options;
 
 holdfast_code holdfast_gateway_start(const holdfast_gateway_options* options,

@@ -20,6 +20,7 @@
 #include "holdfast/log.hpp"
 #include "holdfast/sink.hpp"
 #include "holdfast/status.hpp"
+#include "holdfast/tls.hpp"
 
 namespace holdfast {
 
@@ -46,7 +47,8 @@ constexpr std::int64_t kReserveBytes = 4 * 1024 * 1024;
 struct RelayOptions {
   std::string database;  // path; must exist and be initialised
   std::string destination = kDefaultDestination;
-  std::string url;       // tcp://host:port, ipc:///path; "" with a sink
+  std::string url;       // tls+tcp://host:port, tcp://host:port, ipc:///path; "" with a sink
+  TlsOptions tls;        // for tls+tcp
   Sink* sink = nullptr;  // instead of url; must outlive the Relay
   int dead_after = kDeadAfterRejections;
   std::int64_t retry_delay_min_ms = kRetryDelayMinMs;
