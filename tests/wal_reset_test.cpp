@@ -242,7 +242,7 @@ TEST_CASE("a guarded checkpoint loses nothing, whatever commits in its window (G
 }
 
 TEST_CASE("control: a writer and two plain checkpointers soon lose commits (G12)") {
-  constexpr int kMs = 60'000;
+  constexpr int kMs = 25'000;
   if (sqlite3_libversion_number() >= kFixedInSqlite) {
     MESSAGE("SQLite " << sqlite3_libversion() << " has no such race; nothing to lose");
   } else if (scaled(100) < 100) {
