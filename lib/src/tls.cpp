@@ -144,7 +144,7 @@ std::string date_text(std::int64_t ms) {
   const int months[] = {31, leap(year) ? 29 : 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
   int month = 0;
   for (; days >= months[month]; ++month) days -= months[month];
-  char text[40];
+  char text[64];  // as the compiler reckons; 21 are used
   std::snprintf(text, sizeof text, "%04d-%02d-%02dT%02d:%02d:%02dZ", year, month + 1,
                 static_cast<int>(days) + 1, of_day / 3600, of_day / 60 % 60, of_day % 60);
   return text;
