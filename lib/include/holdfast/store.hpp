@@ -227,7 +227,7 @@ struct SalvageReport {
   // Not yet sent, added up over the destinations: gap records `lost`. Where it is not known whether
   // an event was urgent, it counts as not sent.
   std::int64_t lost_pending = 0;
-  EventId stream{};               // of the new database
+  EventId stream{};  // of the new database
   bool complete() const {
     if (damaged_pages > 0 || header_damaged || wal_damaged || identity_lost || lost_count > 0)
       return false;
@@ -257,15 +257,15 @@ class Store {
 
   // Copies what can be read of Holdfast's tables from a damaged database into a new one, page by
   // page: whatever SQLite itself could still open. Indexes, inner pages and the schema may be gone.
-  // `path` is only read, and must be in use by nobody, this process included (busy). `new_path` must
-  // not exist; it appears when it is whole and synced, a power cut before leaves `new_path`-partial.
-  // The new database has a new stream (its newest events may be missing, and their numbers must not
-  // be given out again under the old one); lost pending events are gap records (G9). Tables of the
-  // application are not copied. Not for databases in UTF-16. ok also if something is lost: see
-  // report. Errors: not_found, exists, busy, corrupt (nothing readable), newer_schema, and those of
-  // writing.
-  static Status salvage(const std::string& path, const std::string& new_path,
-                        SalvageReport& report, const Clock* clock = nullptr);
+  // `path` is only read, and must be in use by nobody, this process included (busy). `new_path`
+  // must not exist; it appears when it is whole and synced, a power cut before leaves
+  // `new_path`-partial. The new database has a new stream (its newest events may be missing, and
+  // their numbers must not be given out again under the old one); lost pending events are gap
+  // records (G9). Tables of the application are not copied. Not for databases in UTF-16. ok also if
+  // something is lost: see report. Errors: not_found, exists, busy, corrupt (nothing readable),
+  // newer_schema, and those of writing.
+  static Status salvage(const std::string& path, const std::string& new_path, SalvageReport& report,
+                        const Clock* clock = nullptr);
 
   // --- look ---
   // Calls fn for each row, one destination after the other, in order of seq; fn returns false to
