@@ -6,7 +6,7 @@ export JOBS
 OR_SKIP = || echo "make: what lacks them of tests/power will be skipped" >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-native test-asan test-tsan check format install soak clean
+.PHONY: help deps build demo test test-native test-asan test-tsan cross cross-test cross-deps check format install soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,17 @@ test-native test-asan test-tsan: # one of the three
 	@platforms/debian/install-deps build test
 	@platforms/debian/install-deps power-short $(OR_SKIP)
 	@tests/run $(@:test-%=%)
+
+cross: cross-deps ## for a board: make cross ARCH=arm64|armhf|armv6 (Pi Zero and Pi 1); build/ARCH/holdfast
+	@tests/run build '$(ARCH)'
+
+cross-test: cross-deps ## all tests that can, under qemu-user: make cross-test ARCH=arm64|armhf|armv6
+	@tests/run '$(ARCH)'
+
+cross-deps:
+	@case '$(ARCH)' in arm64 | armhf | armv6) ;; *) echo 'make: ARCH is one of arm64, armhf, armv6' >&2; exit 2;; esac
+	@platforms/debian/install-deps build test '$(ARCH)'
+	@[ '$(ARCH)' != armv6 ] || platforms/debian/armel-root build/root/armel
 
 soak: ## the tests that take long: make soak HOLDFAST_SOAK_SECONDS=36000 (for each; default 600)
 	@platforms/debian/install-deps build test

@@ -376,6 +376,20 @@ TEST_CASE("start-up and memory of a relay do not grow with the backlog (G8)") {
   CHECK(first_ms[1] < first_ms[0] + 2'000);
 }
 
+TEST_CASE("an idle relay has little memory of its own (G8)") {
+  const Database db;
+  Process relay = start_command({"relay", db.path(), "--to", "ipc:///nonexistent/holdfast"});
+  CHECK_FALSE(relay.wait_for_stderr("nonexistent", kWaitMs).empty());
+  relay.wait(1'000);
+  const std::int64_t own = rss_kb(relay.pid(), "RssAnon");
+  MESSAGE("relay: resident " << rss_kb(relay.pid(), "VmRSS") << " kB, of that its own " << own
+                             << " kB; the rest is the program file, which the kernel may drop");
+  CHECK(own > 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  CHECK(own <= 1'280);
+#endif
+}
+
 TEST_CASE(
     "what a commit returned matches the row, or it said `unknown`, also on a full disk (G2)") {
   TemporaryDirectory directory;

@@ -1,8 +1,11 @@
 /* A C99 application: one event in a transaction of its own. */
+#define _GNU_SOURCE
 #include <holdfast/holdfast.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "sqlite_copies.h"
 
 static int fail(const char* what, const char* why) {
   fprintf(stderr, "%s: %s\n", what, why);
@@ -23,6 +26,7 @@ int main(int argc, char** argv) {
   event.payload_size = strlen("21.5");
 
   if (argc != 2) return fail("usage", "outbox DB");
+  if (sqlite_copies() != 1) return fail("SQLite", "more than one copy in this process");
   if (holdfast_store_init(argv[1], NULL, NULL, &status) != HOLDFAST_OK)
     return fail("init", status.text);
   if (sqlite3_open(argv[1], &db) != SQLITE_OK) return fail("open", sqlite3_errmsg(db));

@@ -5,6 +5,8 @@
 #include <holdfast/outbox.hpp>
 #include <holdfast/store.hpp>
 
+#include "sqlite_copies.h"
+
 static int fail(const char* what, const char* why) {
   std::fprintf(stderr, "%s: %s\n", what, why);
   return 1;
@@ -12,6 +14,7 @@ static int fail(const char* what, const char* why) {
 
 int main(int argc, char** argv) {
   if (argc != 2) return fail("usage", "outbox DB");
+  if (sqlite_copies() != 1) return fail("SQLite", "more than one copy in this process");
   holdfast::Status s = holdfast::Store::init(argv[1], {}, nullptr);
   if (!s) return fail("init", s.text());
 

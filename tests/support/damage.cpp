@@ -127,7 +127,8 @@ std::vector<Damage> every_damage(const FilePair& files, std::uint64_t seed) {
     spoil(false, page, kDamagePageBytes);
     spoil(false, page, 8);                     // the page's header
     spoil(false, page + random() % 1000, 20);  // cells
-    out.push_back({Kind::flip, false, page + random() % kDamagePageBytes, 1, random()});
+    out.push_back({Kind::flip, false, page + static_cast<std::size_t>(random() % kDamagePageBytes),
+                   1, random()});
     for (const int near : {-1, 0, 1, 512})
       out.push_back({Kind::truncate, false, page + static_cast<std::size_t>(near), 0, 0});
   }

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 
 namespace holdfast::test {
 namespace {
@@ -15,6 +17,13 @@ constexpr const char* kFlag = "--program";
 std::map<std::string, std::function<int(const Arguments&)>>& programs() {
   static std::map<std::string, std::function<int(const Arguments&)>> all;
   return all;
+}
+
+// The kernel cannot start a program of another architecture by itself.
+std::vector<std::string> this_program() {
+  const char* const emulator = std::getenv("HOLDFAST_EMULATOR");
+  if (emulator == nullptr || *emulator == '\0') return {"/proc/self/exe"};
+  return {emulator, std::filesystem::read_symlink("/proc/self/exe").string()};
 }
 
 }  // namespace
@@ -54,7 +63,8 @@ bool run_program(int argc, char** argv, int& code) {
 
 Process start_program(const std::string& name, const std::map<std::string, std::string>& arguments,
                       const SpawnOptions& options) {
-  std::vector<std::string> argv = {"/proc/self/exe", kFlag, name};
+  std::vector<std::string> argv = this_program();
+  argv.insert(argv.end(), {kFlag, name});
   for (const auto& [key, value] : arguments) argv.push_back(key + "=" + value);
   return Process::spawn(argv, options);
 }
