@@ -12,9 +12,11 @@ file(CONFIGURE OUTPUT ${program} @ONLY
 file(CHMOD ${emulator} ${program} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
      GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 
-# Libraries that are not where the cross compiler looks.
+# Libraries that are not where the cross compiler looks, and where pkg-config does.
+set(target_packages /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pkgconfig)
 foreach(prefix ${CMAKE_PREFIX_PATH})
   string(APPEND target_flags " -isystem ${prefix}/include -L${prefix}/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
+  string(PREPEND target_packages "${prefix}/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pkgconfig:")
 endforeach()
 
 # not_emulated.txt: `test | * | reason` leaves out a test, `test | case | reason` one case of it.

@@ -19,7 +19,7 @@ cmake --install "$build" --prefix "$prefix" >"$work/install.log" ||
 
 libdir=$(dirname "$(find "$prefix" -name libholdfast.a)")
 export PKG_CONFIG_PATH=$libdir/pkgconfig LD_LIBRARY_PATH=$libdir
-[ -z "$emulator" ] || export PKG_CONFIG_LIBDIR=/usr/lib/$("${cc[@]}" -dumpmachine)/pkgconfig
+[ -z "$emulator" ] || export PKG_CONFIG_LIBDIR=$HOLDFAST_TARGET_PACKAGES
 examples=$source/tests/install
 c=(-std=c99 -pedantic -Wall -Wextra -Werror)
 cpp=(-std=c++17 -Wall -Wextra -Werror -fno-exceptions -fno-rtti)
