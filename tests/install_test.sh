@@ -71,7 +71,7 @@ check "C99, pkg-config, shared" "$work/c_shared" # 0.db
 link c_static c outbox.c "${static[@]}"
 check "C99, pkg-config, static" "$work/c_static" # 1.db
 link c_all_static c outbox.c -static "${all_static[@]}"
-check "C99, pkg-config, fully static" env -u LD_LIBRARY_PATH "$work/c_all_static" # 2.db
+LD_LIBRARY_PATH= check "C99, pkg-config, fully static" "$work/c_all_static" # 2.db
 link cpp_shared cpp outbox.cpp "${shared[@]}"
 check "C++17, pkg-config, shared" "$work/cpp_shared" # 3.db
 link cpp_static cpp outbox.cpp "${static[@]}"
@@ -94,9 +94,9 @@ check_on "C99 with everything" 2 "$work/c_all"
 link cpp_all cpp all.cpp "${static[@]}"
 check_on "C++17 with everything" 3 "$work/cpp_all"
 link c_all_in_one c all.c -static "${all_static[@]}"
-check_on "C99 with everything, fully static" 4 env -u LD_LIBRARY_PATH "$work/c_all_in_one"
+LD_LIBRARY_PATH= check_on "C99 with everything, fully static" 4 "$work/c_all_in_one"
 link cpp_all_in_one cpp all.cpp -static "${all_static[@]}"
-check_on "C++17 with everything, fully static" 5 env -u LD_LIBRARY_PATH "$work/cpp_all_in_one"
+LD_LIBRARY_PATH= check_on "C++17 with everything, fully static" 5 "$work/cpp_all_in_one"
 
 # The examples refuse to run with a second SQLite. The control has two: the shared library's, and one
 # in the program.
