@@ -8,13 +8,8 @@ namespace holdfast {
 
 namespace {
 
-constexpr std::int64_t kTimeMaxMs = 253'402'300'799'999;  // the year 9999, as of created_at
-
 // A damaged sample says nothing.
-bool plausible(const TimeSample& sample) {
-  return sample.exists && sample.boot_ms >= 0 && sample.boot_ms <= kTimeMaxMs &&
-         sample.wall_ms <= kTimeMaxMs;
-}
+bool plausible(const TimeSample& sample) { return sample.exists && sample.boot_ms >= 0; }
 
 bool holds_unset_wall(const TimeSample& sample) {
   return sample.wall_ms >= 0 && !wall_known(sample.wall_ms);

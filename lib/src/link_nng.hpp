@@ -75,7 +75,6 @@ struct LinkRequest {
   std::uint64_t token = 0;  // to reply with
   std::uint64_t pipe = 0;   // which connection
   std::string peer;         // address, for logs
-  std::string identity;     // the common name of its certificate; "" without TLS
   std::string frame;
 };
 

@@ -45,8 +45,6 @@ int set_options(nng_listener listener);
 // For tls+tcp, which must have a `tls`; does nothing for other schemes.
 int set_tls(nng_dialer dialer, const std::shared_ptr<tls::Tls>& tls, const LinkUrl& url);
 int set_tls(nng_listener listener, const std::shared_ptr<tls::Tls>& tls, const LinkUrl& url);
-// The common name of the peer's certificate; "" without TLS.
-std::string certified_name(nng_pipe pipe);
 
 // What went wrong on the way to or at `url`.
 Status link_status(int nng_error, const LinkUrl& url);

@@ -59,11 +59,6 @@ struct Slot {
   nng_pipe pipe = NNG_PIPE_INITIALIZER;
 };
 
-struct Peer {
-  std::string address;
-  std::string identity;
-};
-
 struct Listener {
   nng_listener id = NNG_LISTENER_INITIALIZER;
   bool open = false;
@@ -112,7 +107,7 @@ class Server {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<LinkRequest> mailbox_;
-  std::unordered_map<int, Peer> peers_;              // by pipe
+  std::unordered_map<int, std::string> peers_;       // by pipe
   std::unordered_map<int, std::uint64_t> accepted_;  // by listener
   std::uint64_t tokens_ = 0;
   int busy_ = 0;          // threads between take() and give_back()
@@ -475,8 +470,7 @@ bool Server::hold(Slot& slot, nng_msg* message) {
   request.token = slot.token = (++tokens_ << kTokenIndexBits) | index;
   request.pipe = static_cast<std::uint64_t>(pipe);
   const auto peer = peers_.find(pipe);
-  request.peer = peer == peers_.end() ? "unknown" : peer->second.address;
-  if (peer != peers_.end()) request.identity = peer->second.identity;
+  request.peer = peer == peers_.end() ? "unknown" : peer->second;
   request.frame = std::string(frame);
   slot.state = Slot::State::held;
   mailbox_.push_back(std::move(request));
@@ -494,9 +488,7 @@ void Server::on_pipe(nng_pipe pipe, nng_pipe_ev event) {
     peers_.erase(id);
     return;
   }
-  Peer peer;
-  peer.address = link::peer_name(pipe);
-  peer.identity = link::certified_name(pipe);
+  std::string peer = link::peer_name(pipe);
   const int listener = nng_listener_id(nng_pipe_listener(pipe));
   bool refuse = false;
   {

@@ -53,12 +53,4 @@ int set_tls(nng_listener listener, const std::shared_ptr<tls::Tls>& tls, const L
   return set_config(listener, tls, url, nng_listener_set_ptr);
 }
 
-std::string certified_name(nng_pipe pipe) {
-  tls::Peer peer;
-  const tls::Look look(peer);
-  bool verified = false;
-  if (nng_pipe_get_bool(pipe, NNG_OPT_TLS_VERIFIED, &verified) != 0 || !verified) return {};
-  return peer.name;
-}
-
 }  // namespace holdfast::link

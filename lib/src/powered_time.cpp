@@ -17,8 +17,6 @@ Status latest_sample(sqlite3* db, TimeSample& sample) {
   return status;
 }
 
-constexpr std::int64_t kTimeMaxMs = std::int64_t{1} << 52;  // some 140,000 years
-
 std::int64_t powered_since(const TimeSample& sample, const Clock& clock) {
   if (!sample.exists) return 0;
   const std::int64_t boot_ms = clock.boot_ms();
@@ -59,12 +57,13 @@ Status add_sample(sqlite3* db, const Clock& clock, bool force) {
 }  // namespace
 
 void read_sample(const Statement& row, TimeSample& sample) {
-  // No time is longer; a damaged row may say so, and sums must not overflow (G10).
+  // A damaged row may hold anything, and sums must not overflow (G10).
   const auto time = [&row](int column) {
-    return std::clamp<std::int64_t>(row.column_int(column), -1, kTimeMaxMs);
+    const std::int64_t ms = row.column_int(column);
+    return ms >= 0 && ms <= kTimeMaxMs ? ms : -1;
   };
   sample.exists = true;
-  sample.powered_ms = time(0);
+  sample.powered_ms = std::max<std::int64_t>(0, time(0));
   sample.boot_id = std::string(row.column_text(1));
   sample.boot_ms = time(2);
   sample.wall_ms = row.column_is_null(3) ? -1 : time(3);

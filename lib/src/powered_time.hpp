@@ -11,13 +11,16 @@ namespace holdfast {
 constexpr std::int64_t kTimeSampleIntervalMs = 3'600'000;  // one sample an hour while active
 constexpr std::int64_t kClockStepMs = 2'000;               // a larger disagreement is a clock step
 
+constexpr std::int64_t kTimeMaxMs = 253'402'300'799'999;  // the year 9999, as of created_at
+
 // A row of holdfast_time.
 struct TimeSample {
   bool exists = false;
   std::int64_t powered_ms = 0;
   std::string boot_id;
-  std::int64_t boot_ms = 0;
-  std::int64_t wall_ms = -1;  // as the clock said, set or not; -1: older software wrote it unset
+  std::int64_t boot_ms = 0;  // -1: damaged
+  std::int64_t wall_ms =
+      -1;  // as the clock said, set or not; -1: damaged, or unset by older software
   std::int64_t last_seq = 0;  // the newest event then
 };
 // Reads HOLDFAST_TIME_COLUMNS.

@@ -4,7 +4,6 @@
 //   mbedtls_ssl_config_defaults    to add our verify and server-name callbacks to a configuration
 //   mbedtls_ssl_config_free        to let go of what they use, exactly when nothing calls them
 //   mbedtls_ssl_handshake          to learn why a handshake failed, which NNG reduces to a number
-//   mbedtls_ssl_get_verify_result  to see the peer's certificate (NNG < 1.6 does not tell its name)
 // A configuration that was not made under Adopt is left alone: the program may use mbedTLS itself.
 #include "tls.hpp"
 
@@ -33,7 +32,6 @@ constexpr std::int64_t kRetiredKeptMs = 60'000;  // NNG gives a handshake 10 s
 constexpr int kSubjectAltNameAddress = 7;        // RFC 5280: iPAddress [7]
 
 thread_local const std::shared_ptr<Tls>* adopting = nullptr;
-thread_local Peer* looking = nullptr;
 // Why the handshake that this thread is in refuses the peer.
 thread_local std::string refusal;
 thread_local CertificateFacts presented;  // the peer's own certificate, for what is checked later
@@ -313,9 +311,6 @@ int Tls::choose_certificate(mbedtls_ssl_context& ssl) {
 Adopt::Adopt(const std::shared_ptr<Tls>& tls) { adopting = &tls; }
 Adopt::~Adopt() { adopting = nullptr; }
 
-Look::Look(Peer& peer) { looking = &peer; }
-Look::~Look() { looking = nullptr; }
-
 }  // namespace holdfast::tls
 
 using namespace holdfast::tls;
@@ -330,8 +325,6 @@ void __real_mbedtls_ssl_config_free(mbedtls_ssl_config* config);
 void __wrap_mbedtls_ssl_config_free(mbedtls_ssl_config* config);
 int __real_mbedtls_ssl_handshake(mbedtls_ssl_context* ssl);
 int __wrap_mbedtls_ssl_handshake(mbedtls_ssl_context* ssl);
-std::uint32_t __real_mbedtls_ssl_get_verify_result(const mbedtls_ssl_context* ssl);
-std::uint32_t __wrap_mbedtls_ssl_get_verify_result(const mbedtls_ssl_context* ssl);
 
 int __wrap_mbedtls_ssl_config_defaults(mbedtls_ssl_config* config, int endpoint, int transport,
                                        int preset) {
@@ -361,18 +354,7 @@ int __wrap_mbedtls_ssl_handshake(mbedtls_ssl_context* ssl) {
   if (!tls.ended(ssl) || result == 0) return result;
   // Whoever only connects and goes away, as health checks do, is not worth a word at the gateway.
   if (tls.is_gateway() && is_lost_connection(result)) return result;
-  tls.failed(handshake_text(result, *ssl, __real_mbedtls_ssl_get_verify_result(ssl)));
-  return result;
-}
-
-std::uint32_t __wrap_mbedtls_ssl_get_verify_result(const mbedtls_ssl_context* ssl) {
-  const std::uint32_t result = __real_mbedtls_ssl_get_verify_result(ssl);
-  if (looking == nullptr || ssl == nullptr || result != 0) return result;
-  if (const mbedtls_x509_crt* const peer = mbedtls_ssl_get_peer_cert(ssl); peer != nullptr) {
-    const holdfast::CertificateFacts facts = facts_of(*peer);
-    looking->name = facts.name;
-    looking->serial = facts.serial;
-  }
+  tls.failed(handshake_text(result, *ssl, mbedtls_ssl_get_verify_result(ssl)));
   return result;
 }
 

@@ -26,12 +26,6 @@ namespace holdfast::tls {
 
 struct Credentials;
 
-// Who a peer is, by its certificate, after the handshake.
-struct Peer {
-  std::string name;
-  std::string serial;
-};
-
 class Tls {
  public:
   // Reads and checks the files. `known_ms`: a time that has passed for sure, 0 if none is known.
@@ -103,15 +97,6 @@ class Adopt {
   ~Adopt();
   Adopt(const Adopt&) = delete;
   Adopt& operator=(const Adopt&) = delete;
-};
-
-// While one exists, asking NNG on this thread whether a connection is verified also fills `peer`.
-class Look {
- public:
-  explicit Look(Peer& peer);
-  ~Look();
-  Look(const Look&) = delete;
-  Look& operator=(const Look&) = delete;
 };
 
 // "2026-12-02T16:55:26Z"

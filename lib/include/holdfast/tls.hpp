@@ -1,9 +1,10 @@
 // Mutual TLS between relay and gateway, for URLs tls+tcp://host:port. Both sides show a certificate
 // of one CA, and each refuses a peer without one: there is no switch to verify less.
 //
-// A relay accepts the gateway if the certificate is made out to the name it dialled; a device is
-// who the common name of its certificate says. Certificates are for one side only (extended key
-// usage serverAuth for gateways, clientAuth for devices), so that no device can play gateway.
+// A relay accepts the gateway if the certificate is made out to the name it dialled. A gateway
+// accepts every device of its CA: it does not yet bind a device to its own streams. Certificates
+// are for one side only (extended key usage serverAuth for gateways, clientAuth for devices), so
+// that no device can play gateway.
 //
 // The files are read again when they changed, for the connections made from then on; if what is
 // read then is no good, what was read before stays in use.
@@ -33,8 +34,6 @@ struct TlsOptions {
 };
 
 constexpr std::size_t kTlsFileBytesMax = 64 * 1024;
-// A certificate that ends sooner than this is worth a warning.
-constexpr std::int64_t kCertificateWarnMs = 30LL * 24 * 3600 * 1000;
 
 struct CertificateFacts {
   std::string name;    // the common name
