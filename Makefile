@@ -21,7 +21,7 @@ build: ## release binary, one static file: build/holdfast
 demo: build ## kill -9 a device, its relay and a gateway again and again; count what was lost (nothing)
 	@HOLDFAST_BUILD='$(CURDIR)/build/release' platforms/raspberry-pi/demo.sh $(DEMO)
 
-test: ## all tests: native, with ASan and UBSan, with TSan (28 minutes at most on two cores)
+test: ## all tests: native, with ASan and UBSan, with TSan (about 29 minutes on two cores)
 	@platforms/debian/install-deps build test
 	@platforms/debian/install-deps power-short $(OR_SKIP)
 	@tests/run native asan tsan
