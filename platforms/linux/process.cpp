@@ -44,9 +44,13 @@ bool parse_stat(const std::string& text, ProcStat& stat) {
   return stat.start_ticks > 0;
 }
 
-bool read_stat(const std::string& pid, ProcStat& stat) {
+// By way of the main thread's file, which says the same as /proc/<pid>/stat: of that, the emulator
+// qemu-user shows its program one of its own making, with another start time than others see.
+bool read_stat(std::int64_t process, ProcStat& stat) {
+  const std::string pid = std::to_string(process);
   std::string text;
-  return read_small_file("/proc/" + pid + "/stat", 4096, text) && parse_stat(text, stat);
+  return read_small_file("/proc/" + pid + "/task/" + pid + "/stat", 4096, text) &&
+         parse_stat(text, stat);
 }
 
 // The inode number of the pid namespace, 0 if the kernel does not tell.
@@ -102,7 +106,7 @@ bool runs(const ProcStat& stat) {
 
 std::string process_token() {
   ProcStat stat;
-  read_stat("self", stat);  // start time 0 if it failed: others then cannot tell
+  read_stat(getpid(), stat);  // start time 0 if it failed: others then cannot tell
   return std::to_string(pid_namespace()) + ":" + std::to_string(getpid()) + ":" +
          std::to_string(stat.start_ticks) + ":" + system_clock().boot_id();
 }
@@ -113,7 +117,7 @@ ProcessLife process_life(const std::string& text) {
   if (token.name_space == 0 || token.name_space != pid_namespace()) return ProcessLife::cannot_tell;
   if (token.boot_id != system_clock().boot_id()) return ProcessLife::cannot_tell;
   ProcStat stat;
-  if (!read_stat(std::to_string(token.pid), stat)) {
+  if (!read_stat(token.pid, stat)) {
     // /proc may be mounted with hidepid, which hides other users' processes: only kill(2) knows.
     const bool no_such = ::kill(static_cast<pid_t>(token.pid), 0) != 0 && errno == ESRCH;
     return no_such ? ProcessLife::gone : ProcessLife::cannot_tell;
