@@ -27,13 +27,17 @@ MACHINES = {
         "modules": EXT4 + ("virtio_mmio", "virtio_blk"),
         "arguments": ["-M", "virt", "-cpu", "cortex-a72", "-m", "256", "-nodefaults", *DISK,
                       "-device", "virtio-blk-device,drive=disk"],
-        "console": "ttyAMA0", "device": "/dev/vda"},
+        "console": "ttyAMA0", "device": "/dev/vda",
+        "network": (("virtio_net",), ["-device", "virtio-net-device,netdev=net"])},
     "raspi3b": {
         "program": "qemu-system-aarch64", "kernel": ARM_KERNEL,
         "modules": EXT4 + ("sdhci", "sdhci-pltfm", "sdhci-iproc", "bcm2835"),
         "arguments": ["-M", "raspi3b", "-dtb", "{dtb}",
                       "-drive", "if=sd,format=raw,cache=writeback,file={image}"],
-        "console": "ttyAMA0,115200", "device": "/dev/mmcblk0"},
+        "console": "ttyAMA0,115200", "device": "/dev/mmcblk0",
+        # QEMU has no model of the board's own Ethernet chip (LAN9514): an adapter on its USB.
+        "network": (("phy-generic", "dwc2", "rndis_host", "cdc_ether"),
+                    ["-device", "usb-net,netdev=net"])},
 }
 DTB = "usr/lib/linux-image-*/broadcom/bcm2837-rpi-3-b.dtb"
 
@@ -45,24 +49,30 @@ def only(pattern):
     return found[0]
 
 
-def fetch_kernel(meta_package, architecture):
-    """The unpacked kernel package; downloaded once."""
-    folder = os.path.join(cuts.STORE, f"kernel-{architecture}")
+def fetch(package, folder):
+    """The package NAME:ARCHITECTURE, unpacked in a folder of the store; downloaded once."""
+    folder = os.path.join(cuts.STORE, folder)
     if os.path.isdir(folder):
         return folder
-    depends = cuts.run("apt-cache", "depends", meta_package)
-    package = re.search(r"Depends: (linux-image-\S+)", depends)
-    if not package:
-        raise RuntimeError(f"apt knows no {meta_package}")
-    name = package.group(1).split(":")[0] + ":" + architecture
     partial = folder + ".partial"
     shutil.rmtree(partial, ignore_errors=True)
     os.makedirs(partial)
-    subprocess.run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", name],
+    subprocess.run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package],
                    cwd=partial, check=True, stdout=subprocess.DEVNULL)
     cuts.run("dpkg", "-x", only(f"{partial}/*.deb"), partial)
     os.rename(partial, folder)
     return folder
+
+
+def fetch_kernel(meta_package, architecture):
+    folder = f"kernel-{architecture}"
+    if os.path.isdir(os.path.join(cuts.STORE, folder)):
+        return os.path.join(cuts.STORE, folder)
+    depends = cuts.run("apt-cache", "depends", meta_package)
+    package = re.search(r"Depends: (linux-image-\S+)", depends)
+    if not package:
+        raise RuntimeError(f"apt knows no {meta_package}")
+    return fetch(package.group(1).split(":")[0] + ":" + architecture, folder)
 
 
 def built_for_arm():
@@ -79,21 +89,54 @@ def built_for_arm():
     return folder
 
 
-def pack_initramfs(path, kernel, modules, device_program, holdfast):
+def module_files(kernel, names):
+    """The modules' files with those that they depend on, in the order in which to load them."""
+    with open(only(f"{kernel}/lib/modules/*/modules.builtin")) as file:
+        built_in = {os.path.basename(line.strip())[:-len(".ko")].replace("-", "_") for line in file}
+    found = {os.path.basename(path)[:-len(".ko")].replace("-", "_"): path for path in
+             glob.glob(f"{kernel}/lib/modules/*/kernel/**/*.ko", recursive=True)}
+    order = []
+
+    def visit(name):
+        name = name.replace("-", "_")
+        if name in built_in or found.get(name) in order:
+            return
+        if name not in found:
+            raise RuntimeError(f"{kernel} has no module {name}")
+        with open(found[name], "rb") as file:
+            depends = re.search(rb"\0depends=([^\0]*)\0", file.read())
+        for needed in (depends.group(1).decode() if depends else "").split(","):
+            if needed:
+                visit(needed)
+        order.append(found[name])
+
+    for name in names:
+        visit(name)
+    return order
+
+
+def pack_initramfs(path, kernel, modules, programs):
+    """`programs`: the files in its root, by their names there. "init" is process 1."""
     root = path + ".root"
     shutil.rmtree(root, ignore_errors=True)
     os.makedirs(os.path.join(root, "modules"))
-    shutil.copy(device_program, os.path.join(root, "init"))
-    shutil.copy(holdfast, os.path.join(root, "holdfast"))
-    with open(only(f"{kernel}/lib/modules/*/modules.builtin")) as file:
-        built_in = {os.path.basename(line.strip())[:-len(".ko")] for line in file}
-    for number, name in enumerate(modules):
-        if name in built_in:
-            continue
-        module = only(f"{kernel}/lib/modules/*/kernel/**/{name}.ko")
-        shutil.copy(module, os.path.join(root, "modules", f"{number:02}-{name}.ko"))
+    for name, program in programs.items():
+        shutil.copy(program, os.path.join(root, name))
+    for number, file in enumerate(module_files(kernel, modules)):
+        shutil.copy(file, os.path.join(root, "modules", f"{number:02}-{os.path.basename(file)}"))
     with open(path, "wb") as out:
         subprocess.run("find . | cpio -o -H newc --quiet", shell=True, cwd=root, stdout=out, check=True)
+
+
+def command(kind, kernel, initramfs, image, words):
+    """The command line of QEMU: its standard output is the guest's console. `words`: what the guest
+    reads from /proc/cmdline."""
+    spec = MACHINES[kind]
+    dtb = only(os.path.join(kernel, DTB)) if kind == "raspi3b" else ""
+    return [spec["program"], "-accel", "tcg", "-display", "none", "-no-reboot", "-serial", "stdio",
+            *(word.format(image=image, dtb=dtb) for word in spec["arguments"]),
+            "-kernel", only(f"{kernel}/boot/vmlinuz-*"), "-initrd", initramfs,
+            "-append", f"console={spec['console']} quiet panic=-1 {words}"]
 
 
 def need(kinds):
@@ -128,21 +171,17 @@ class Board:
         self.initramfs = os.path.join(folder, f"initramfs-{kind}")
         holdfast = os.path.join(build, "cli/holdfast") if arm else cuts.HOLDFAST
         pack_initramfs(self.initramfs, self.kernel, self.spec["modules"],
-                       os.path.join(build, "tests/holdfast_power"), holdfast)
+                       {"init": os.path.join(build, "tests/holdfast_power"), "holdfast": holdfast})
 
     def start(self, image, seed, relaxed=False, monitor=None):
         """`monitor`: a connected socket that QEMU's control protocol (QMP) is to speak on."""
-        dtb = only(os.path.join(self.kernel, DTB)) if self.kind == "raspi3b" else ""
-        arguments = [word.format(image=image, dtb=dtb) for word in self.spec["arguments"]]
-        line = (f"console={self.spec['console']} quiet panic=-1 power.device={self.spec['device']} "
-                f"power.seed={seed} power.relaxed={int(relaxed)}")
+        line = (f"power.device={self.spec['device']} power.seed={seed} "
+                f"power.relaxed={int(relaxed)}")
+        words = command(self.kind, self.kernel, self.initramfs, image, line)
         if monitor:
-            arguments += ["-chardev", f"socket,id=monitor,fd={monitor.fileno()}",
-                          "-mon", "chardev=monitor,mode=control"]
-        return Machine([self.spec["program"], "-accel", "tcg", "-display", "none", "-no-reboot",
-                        "-serial", "stdio", *arguments, "-kernel",
-                        only(f"{self.kernel}/boot/vmlinuz-*"), "-initrd", self.initramfs,
-                        "-append", line], (monitor.fileno(),) if monitor else ())
+            words += ["-chardev", f"socket,id=monitor,fd={monitor.fileno()}",
+                      "-mon", "chardev=monitor,mode=control"]
+        return Machine(words, (monitor.fileno(),) if monitor else ())
 
 
 class Machine:

@@ -2,7 +2,9 @@
 // event that tells the world about it in one transaction. A relay of its own (`holdfast relay`)
 // carries the events to the gateway.
 //
-//   demo_sensor DB [DEVICE_NAME [READINGS_PER_SECOND]]
+//   demo_sensor DB [DEVICE_NAME [READINGS_PER_SECOND [FULL|NORMAL]]]
+//
+// NORMAL is for a control: a commit that a power cut may take back.
 //
 // Prints the id of each reading once its COMMIT returned: from then on, no power cut takes it back.
 // Built with -fno-exceptions -fno-rtti, as firmware often is.
@@ -115,9 +117,11 @@ class Recorder {
   sqlite3_int64 id_ = 0;
 };
 
-int run(sqlite3* db, double per_second) {
+int run(sqlite3* db, double per_second, bool relaxed) {
   holdfast::Outbox outbox;
-  const holdfast::Status status = holdfast::Outbox::attach(db, {}, outbox);
+  holdfast::OutboxOptions options;
+  if (relaxed) options.durability = holdfast::Durability::relaxed;
+  const holdfast::Status status = holdfast::Outbox::attach(db, options, outbox);
   if (!status.ok()) return fail("attach", status.text());
   Recorder recorder(db, outbox);
   const long pause_ns = static_cast<long>(1e9 / per_second);
@@ -133,8 +137,11 @@ int run(sqlite3* db, double per_second) {
 
 int main(int argc, char** argv) {
   const double per_second = argc > 3 ? std::atof(argv[3]) : 100;
-  if (argc < 2 || argc > 4 || per_second < 0.01) {
-    std::fprintf(stderr, "usage: demo_sensor DB [DEVICE_NAME [READINGS_PER_SECOND]]\n");
+  const std::string synchronous = argc > 4 ? argv[4] : "FULL";
+  const bool relaxed = synchronous == "NORMAL";
+  if (argc < 2 || argc > 5 || per_second < 0.01 || (!relaxed && synchronous != "FULL")) {
+    std::fprintf(stderr,
+                 "usage: demo_sensor DB [DEVICE_NAME [READINGS_PER_SECOND [FULL|NORMAL]]]\n");
     return 2;
   }
   signal(SIGTERM, on_signal);
@@ -149,14 +156,15 @@ int main(int argc, char** argv) {
   int result = 1;
   if (sqlite3_open(argv[1], &db) != SQLITE_OK ||
       sqlite3_busy_timeout(db, kBusyTimeoutMs) != SQLITE_OK ||
-      sqlite3_exec(db, "PRAGMA synchronous=FULL", nullptr, nullptr, nullptr) != SQLITE_OK ||
+      sqlite3_exec(db, ("PRAGMA synchronous=" + synchronous).c_str(), nullptr, nullptr, nullptr) !=
+          SQLITE_OK ||
       sqlite3_exec(db,
                    "CREATE TABLE IF NOT EXISTS reading"
                    "(id INTEGER PRIMARY KEY, sensor TEXT, value REAL, at INTEGER)",
                    nullptr, nullptr, nullptr) != SQLITE_OK) {
     fail(argv[1], sqlite3_errmsg(db));
   } else {
-    result = run(db, per_second);
+    result = run(db, per_second, relaxed);
   }
   sqlite3_close(db);
   return result;
