@@ -13,10 +13,12 @@
 #include "byte_size.hpp"
 #include "command.hpp"
 #include "duration.hpp"
+#include "holdfast/clock.hpp"
 #include "holdfast/relay.hpp"
 #include "log_lines.hpp"
 #include "output.hpp"
 #include "print_sink.hpp"
+#include "service_notify.hpp"
 #include "signals.hpp"
 #include "tls_options.hpp"
 
@@ -36,6 +38,8 @@ constexpr CommandText kText = {
     "--print writes each new event as a JSON line to stdout. It is a destination named `print`\n"
     "with its own place in the log, so a restart prints what was not printed yet. At least once:\n"
     "after a crash the last lines may come again, with the same event_id.\n"
+    "\n"
+    "A supervisor hears of it (systemd: Type=notify, WatchdogSec=).\n"
     "\n"
     "Examples:\n"
     "  holdfast gateway gateway.db --listen tls+tcp://0.0.0.0:7447 --tls-ca ca.crt --tls-cert\n"
@@ -120,9 +124,21 @@ class Printer {
   std::thread watcher_;
 };
 
-Status poll_until_stopped(Gateway& gateway, const Stop& stop) {
+// A supervisor with a watchdog hears of this thread as long as poll() returns.
+Status poll_until_stopped(Gateway& gateway, const Stop& stop, ServiceNotify& notify) {
+  const std::int64_t every_ms = notify.alive_every_ms();
+  const int poll_ms =
+      every_ms < 0 ? kPollMs : static_cast<int>(std::min<std::int64_t>(kPollMs, every_ms));
+  const Clock& clock = system_clock();
+  std::int64_t due = clock.boot_ms();
   Status status;
-  while (status.ok() && !stop.asked) status = gateway.poll(kPollMs);
+  while (status.ok() && !stop.asked) {
+    if (every_ms > 0 && clock.boot_ms() >= due) {
+      notify.alive();
+      due = clock.boot_ms() + every_ms;
+    }
+    status = gateway.poll(poll_ms);
+  }
   return status;
 }
 
@@ -165,10 +181,13 @@ int run_gateway(const Options& options) {
     gateway.on_commit(printer.waker());
   }
   tell_addresses(gateway, options, log);
+  ServiceNotify notify(log);
+  notify.ready("storing events in " + where.subject);
 
   Stop stop;
   std::thread watcher([&] { watch_for_stop(signals, stop, gateway, options.print); });
-  status = poll_until_stopped(gateway, stop);
+  status = poll_until_stopped(gateway, stop, notify);
+  notify.stopping();
   signals.notify();
   watcher.join();
   gateway.stop();

@@ -10,6 +10,7 @@
 #include "duration.hpp"
 #include "log_lines.hpp"
 #include "output.hpp"
+#include "service_notify.hpp"
 #include "signals.hpp"
 #include "tls_options.hpp"
 
@@ -22,6 +23,8 @@ constexpr CommandText kText = {
     "The gateway may be unreachable for any time: nothing is lost, no attempt is counted, and\n"
     "delivery goes on within seconds of its return. Several relays on one destination are safe;\n"
     "one works, the others stand by. Commits of other processes are noticed at once.\n"
+    "\n"
+    "A supervisor hears of it (systemd: Type=notify, WatchdogSec=).\n"
     "\n"
     "Examples:\n"
     "  holdfast relay app.db --to tls+tcp://gateway.example:7447 --tls-ca ca.crt --tls-cert\n"
@@ -47,14 +50,26 @@ bool has_ended(const RelayState& state) {
   return state.phase == RelayState::Phase::failed || state.phase == RelayState::Phase::stopped;
 }
 
-// Waits for a signal or for the relay to end by itself (neither is polled for), and stops it.
-Status run_until_stopped(Relay& relay, StopSignals& signals) {
+// Waits for a signal or for the relay to end by itself; neither is polled for. A supervisor with a
+// watchdog hears of the relay's thread as long as that takes its turns.
+void wait_for_stop(Relay& relay, StopSignals& signals, ServiceNotify& notify) {
+  std::int64_t turns = -1;
+  while (signals.wait(notify.alive_every_ms()) == StopSignals::Woken::timeout) {
+    const std::int64_t now = relay.state().turns;
+    if (now != turns) notify.alive();
+    turns = now;
+    relay.wake();
+  }
+}
+
+Status run_until_stopped(Relay& relay, StopSignals& signals, ServiceNotify& notify) {
   std::thread watcher([&relay, &signals] {
     while (!relay.wait(kWatchSliceMs, has_ended)) {
     }
     signals.notify();
   });
-  signals.wait(-1);
+  wait_for_stop(relay, signals, notify);
+  notify.stopping();
   Status status = relay.stop();
   watcher.join();
   return status;
@@ -80,9 +95,12 @@ int run_relay(const Options& options) {
     return drain(where, {options.relay.destination, options.relay.url, options.drain_timeout_ms},
                  relay, signals, log);
   }
-  log.write(LogLevel::info, "forwarding " + where.subject + " as " + options.relay.destination +
-                                " to " + options.relay.url);
-  status = run_until_stopped(relay, signals);
+  const std::string doing = "forwarding " + where.subject + " as " + options.relay.destination +
+                            " to " + options.relay.url;
+  log.write(LogLevel::info, doing);
+  ServiceNotify notify(log);
+  notify.ready(doing);
+  status = run_until_stopped(relay, signals, notify);
   return status.ok() ? kExitDone : fail(where, status);
 }
 

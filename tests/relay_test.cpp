@@ -6,6 +6,7 @@
 
 #include "db.hpp"
 #include "holdfast/outbox.hpp"
+#include "platform.hpp"
 #include "support/command_line.hpp"
 #include "support/connection.hpp"
 #include "support/sinks.hpp"
@@ -323,4 +324,30 @@ TEST_CASE("bad options and databases are refused at the start, each with its rea
   options.create_destination = false;
   CHECK(Relay::start(options, relay).code() == Code::not_found);
   CHECK(relay.stop().ok());
+}
+
+TEST_CASE("the relay's turns grow when it is woken, and stand still while its thread is held up") {
+  Fixture f;
+  std::atomic<bool> held{false};
+  f.sink.reachable = [&] {
+    while (held) platform::sleep_us(1'000);
+    return Status();
+  };
+  Relay relay;
+  must(Relay::start(f.options(), relay));
+  const auto grows = [&](std::int64_t within_ms) {
+    const std::int64_t turns = relay.state().turns;
+    relay.wake();
+    return relay.wait(within_ms, [&](const RelayState& state) { return state.turns > turns; });
+  };
+  REQUIRE(relay.wait(kWaitMs, drained));
+  CHECK(grows(kWaitMs));
+  CHECK(grows(kWaitMs));
+  held = true;
+  insert(*f.app, "a", "1");
+  grows(500);  // the turn that meets it
+  CHECK_FALSE(grows(500));
+  held = false;
+  CHECK(grows(kWaitMs));
+  must(relay.stop());
 }

@@ -362,6 +362,7 @@ Status Relay::Impl::publish(std::int64_t now) {
   }
   latest.pending_events = pending;
   const std::lock_guard<std::mutex> lock(mutex);
+  latest.turns = state.turns + 1;
   state = latest;
   changed.notify_all();
   return Status();

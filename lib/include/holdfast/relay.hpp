@@ -83,7 +83,10 @@ struct RelayState {
   std::int64_t dead = 0;              // of those: DEAD
   std::int64_t link_failures = 0;     // in a row; 0 when connected
   bool drained = false;               // a look since the last commit found nothing more to send now
-  Status last_error;                  // of the link, the lease or the database; ok when all is well
+  // Turns of the thread's loop. It grows after each wake(), and with no work every few seconds, so
+  // one that stands still is a thread that is stuck: in a disk that does not answer, in a sink.
+  std::int64_t turns = 0;
+  Status last_error;  // of the link, the lease or the database; ok when all is well
 };
 
 const char* phase_name(RelayState::Phase phase);
