@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "holdfast/version.hpp"
 #include "output.hpp"
 #include "signals.hpp"
 
@@ -86,6 +87,7 @@ std::string usage_problem(const CLI::App& program, const CLI::ParseError& error,
     return "there is no command \"" + arguments.front() + "\"";
   }
   if (no_command && arguments.empty()) return "a command is missing";
+  if (no_command) return "there is no option " + arguments.front() + " before a command";
   if (what == "A subcommand is required") {
     const std::string name = command_path(program);
     what = "a command is missing: ";
@@ -116,6 +118,8 @@ int parse_and_run(int argc, char** argv) {
       "holdfast");
   program.require_subcommand(1);
   set_help(program, "COMMAND [DB] ...", kProgramDetails);
+  program.set_version_flag("--version", "holdfast " + holdfast::library_versions().holdfast,
+                           "Print the version and exit; more: `holdfast version`");
   program.get_formatter()->column_width(kCommandColumns);
   Run run;
   declare_commands(program, run);
@@ -129,6 +133,10 @@ int parse_and_run(int argc, char** argv) {
     Output out;
     out.write(program.help());
     return finish({"help", ""}, out);
+  } catch (const CLI::CallForVersion& version) {
+    Output out;
+    out.line(version.what());
+    return finish({"version", ""}, out);
   } catch (const CLI::ParseError& error) {
     const std::string command = command_path(program);
     return fail({command, ""}, kExitUsage, usage_problem(program, error, arguments),

@@ -138,6 +138,13 @@ TEST_CASE("a command that does not exist is named, and controls in it are escape
   const RunResult missing = command({});
   CHECK(missing.code() == 2);
   CHECK(missing.err == "holdfast: a command is missing; see `holdfast --help`\n");
+  const RunResult option = command({"--frobnicate"});
+  CHECK(option.code() == 2);
+  CHECK(option.err ==
+        "holdfast: there is no option --frobnicate before a command; see `holdfast --help`\n");
+  const RunResult version = command({"--version"});
+  CHECK(version.code() == 0);
+  CHECK(version.out == "holdfast " HOLDFAST_VERSION_STRING "\n");
   const RunResult odd = command({"fro\x1b[31mbnicate\n"});
   CHECK(odd.code() == 2);
   CHECK(odd.err ==
