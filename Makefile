@@ -21,7 +21,7 @@ build: ## release binary, one static file: build/holdfast
 demo: build ## kill -9 a device, its relay and a gateway again and again; count what was lost (nothing)
 	@HOLDFAST_BUILD='$(CURDIR)/build/release' platforms/raspberry-pi/demo.sh $(DEMO)
 
-demo-qemu: build ## cut the power of two virtual boards (virt, raspi3b with an SD card) again and again: 6 minutes
+demo-qemu: build ## cut the power of two virtual boards (virt, raspi3b with an SD card) again and again: 4 minutes
 	@platforms/debian/install-deps build power
 	@tests/run build arm64
 	@HOLDFAST_BUILD='$(CURDIR)/build/release' platforms/raspberry-pi/demo-qemu $(DEMO)
