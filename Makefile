@@ -6,7 +6,7 @@ export JOBS
 OR_SKIP = || echo "make: what lacks them of tests/power will be skipped" >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-qemu test test-native test-asan test-tsan cross cross-test cross-deps check format install soak clean
+.PHONY: help deps build demo demo-qemu deb test test-native test-asan test-tsan cross cross-test cross-deps check format install soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,10 @@ demo-qemu: build ## cut the power of two virtual boards (virt, raspi3b with an S
 	@platforms/debian/install-deps build power
 	@tests/run build arm64
 	@HOLDFAST_BUILD='$(CURDIR)/build/release' platforms/raspberry-pi/demo-qemu $(DEMO)
+
+deb: ## Debian packages: build/deb/*.deb; for a board: make deb ARCH=arm64|armhf
+	@platforms/debian/install-deps build packages $(ARCH)
+	@platforms/debian/build-packages $(ARCH)
 
 test: ## all tests: native, with ASan and UBSan, with TSan (about 29 minutes on two cores)
 	@platforms/debian/install-deps build test
