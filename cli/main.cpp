@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "command.hpp"
-#include "holdfast/version.hpp"
 #include "output.hpp"
 #include "signals.hpp"
 
@@ -118,7 +117,9 @@ int parse_and_run(int argc, char** argv) {
       "holdfast");
   program.require_subcommand(1);
   set_help(program, "COMMAND [DB] ...", kProgramDetails);
-  program.set_version_flag("--version", "holdfast " + holdfast::library_versions().holdfast,
+  // Not library_versions(): that starts threads, before StopSignals has blocked the signals for
+  // them.
+  program.set_version_flag("--version", "holdfast " HOLDFAST_VERSION_STRING,
                            "Print the version and exit; more: `holdfast version`");
   program.get_formatter()->column_width(kCommandColumns);
   Run run;
