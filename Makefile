@@ -23,7 +23,6 @@ demo: build ## kill -9 a device, its relay and a gateway again and again; count 
 
 demo-qemu: build ## cut the power of two virtual boards (virt, raspi3b with an SD card) again and again: 4 minutes
 	@platforms/debian/install-deps build power
-	@tests/run build arm64
 	@HOLDFAST_BUILD='$(CURDIR)/build/release' platforms/raspberry-pi/demo-qemu $(DEMO)
 
 deb: ## Debian packages: build/deb/*.deb; for a board: make deb ARCH=arm64|armhf

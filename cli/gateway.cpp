@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <thread>
@@ -39,7 +40,7 @@ constexpr CommandText kText = {
     "with its own place in the log, so a restart prints what was not printed yet. At least once:\n"
     "after a crash the last lines may come again, with the same event_id.\n"
     "\n"
-    "A supervisor hears of it (systemd: Type=notify, WatchdogSec=).\n"
+    "Under systemd (Type=notify, WatchdogSec=) it tells when it is ready, and that it is alive.\n"
     "\n"
     "Examples:\n"
     "  holdfast gateway gateway.db --listen tls+tcp://0.0.0.0:7447 --tls-ca ca.crt --tls-cert\n"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "holdfast/version.hpp"
 #include "output.hpp"
 #include "signals.hpp"
 
@@ -119,7 +120,7 @@ int parse_and_run(int argc, char** argv) {
   set_help(program, "COMMAND [DB] ...", kProgramDetails);
   // Not library_versions(): that starts threads, before StopSignals has blocked the signals for
   // them.
-  program.set_version_flag("--version", "holdfast " HOLDFAST_VERSION_STRING,
+  program.set_version_flag("--version", std::string("holdfast ") + holdfast::kVersion,
                            "Print the version and exit; more: `holdfast version`");
   program.get_formatter()->column_width(kCommandColumns);
   Run run;

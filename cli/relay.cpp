@@ -24,7 +24,7 @@ constexpr CommandText kText = {
     "delivery goes on within seconds of its return. Several relays on one destination are safe;\n"
     "one works, the others stand by. Commits of other processes are noticed at once.\n"
     "\n"
-    "A supervisor hears of it (systemd: Type=notify, WatchdogSec=).\n"
+    "Under systemd (Type=notify, WatchdogSec=) it tells when it is ready, and that it is alive.\n"
     "\n"
     "Examples:\n"
     "  holdfast relay app.db --to tls+tcp://gateway.example:7447 --tls-ca ca.crt --tls-cert\n"

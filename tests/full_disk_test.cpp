@@ -22,7 +22,7 @@ using namespace holdfast::test;
 
 namespace {
 
-constexpr int kWaitMs = 12'000;
+constexpr int kWaitMs = 40'000;
 
 bool drained(const RelayState& state) { return state.drained; }
 

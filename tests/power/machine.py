@@ -80,12 +80,11 @@ def built_for_arm():
     if os.uname().machine == "aarch64":
         return cuts.BUILD
     folder = os.path.join(cuts.STORE, "aarch64")
-    if not os.path.exists(os.path.join(folder, "build.ninja")):
-        cuts.run("cmake", "-G", "Ninja", "-S", cuts.SOURCE, "-B", folder, "--toolchain",
-                 os.path.join(cuts.SOURCE, "toolchains/aarch64.cmake"), "-DCMAKE_BUILD_TYPE=MinSizeRel",
-                 "-DHOLDFAST_STATIC=ON", "-DHOLDFAST_SHARED=OFF", "-DHOLDFAST_DEMO=OFF")
+    cuts.run("cmake", "-G", "Ninja", "-S", cuts.SOURCE, "-B", folder, "--toolchain",
+             os.path.join(cuts.SOURCE, "toolchains/aarch64.cmake"), "-DCMAKE_BUILD_TYPE=MinSizeRel",
+             "-DHOLDFAST_STATIC=ON", "-DHOLDFAST_SHARED=OFF", "-DHOLDFAST_DEMO=ON")
     cuts.run("cmake", "--build", folder, "-j", os.environ.get("JOBS", str(os.cpu_count())),
-             "--target", "holdfast_power", "holdfast_cli")
+             "--target", "holdfast_power", "holdfast_cli", "holdfast_demos")
     return folder
 
 

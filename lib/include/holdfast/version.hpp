@@ -14,7 +14,9 @@ struct Versions {
   std::string tls;  // "mbed TLS 2.28.3"; "" if NNG was built without
 };
 
-// As linked, not as compiled against. In libholdfast.a only, for it has the network side.
+// As linked, not as compiled against. In libholdfast.a only, for it has the network side. Asking
+// NNG for its TLS starts NNG's threads: a program that blocks signals in every thread does that
+// before.
 Versions library_versions();
 
 }  // namespace holdfast
