@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 export JOBS
 # Wanted, not needed: a test without them says that it was skipped.
-OR_SKIP = || echo "make: what lacks them of tests/power will be skipped" >&2
+OR_SKIP = || echo "make: the tests that lack them will be skipped" >&2
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build demo demo-qemu deb test test-native test-asan test-tsan cross cross-test cross-deps check format install soak clean
@@ -52,7 +52,7 @@ cross-deps:
 
 soak: ## the tests that take long: make soak HOLDFAST_SOAK_SECONDS=36000 (for each; default 600)
 	@platforms/debian/install-deps build test
-	@platforms/debian/install-deps power $(OR_SKIP)
+	@platforms/debian/install-deps power packages $(OR_SKIP)
 	@tests/run soak
 
 check: ## format, layering (tests/tidy) and static analysis
