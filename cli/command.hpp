@@ -36,6 +36,7 @@ void add_doctor(CLI::App& program, Run& run);
 void add_destination(CLI::App& program, Run& run);
 void add_backup(CLI::App& program, Run& run);
 void add_capture(CLI::App& program, Run& run);
+void add_bench(CLI::App& program, Run& run);
 void add_version(CLI::App& program, Run& run);
 
 // Groups of `holdfast --help`.

@@ -76,6 +76,9 @@ void declare_commands(CLI::App& program, Run& run) {
   add_purge(program, run);
   add_destination(program, run);
   add_backup(program, run);
+#ifdef HOLDFAST_BENCH
+  add_bench(program, run);
+#endif
 }
 
 // Why the arguments were refused, in our own words where CLI11's do not help.
