@@ -277,12 +277,34 @@ def target_findings(variables, image):
             yield f"the preset disables {disabled}, platforms/systemd has {UNITS}"
     else:
         yield "no preset: Buildroot would enable the units"
+    yield from preset_findings(image)
     user = variables["HOLDFAST_USERS"].split()
     if user[:1] + user[2:3] != ["holdfast", "holdfast"]:
         yield f"HOLDFAST_USERS makes another user than holdfast: {user}"
     for line in variables["HOLDFAST_PERMISSIONS"].splitlines():
         if not os.path.isdir(image + line.split()[0]):
             yield f"HOLDFAST_PERMISSIONS: no {line.split()[0]}"
+
+
+def preset_findings(image):
+    """What Buildroot's last step makes of the presets, ours alone and with the one of the README."""
+    if not shutil.which("systemctl"):
+        return
+    enabled = enabled_units(image)
+    if enabled:
+        yield f"preset-all enables {enabled}"
+    line, instance = re.search(r"^ *(enable holdfast-relay@\.service (\S+))$", read(f"{BUILDROOT}/README.md"),
+                               re.M).groups()
+    os.makedirs(os.path.join(image, "etc/systemd/system-preset"))
+    with open(os.path.join(image, "etc/systemd/system-preset/50-app.preset"), "w", encoding="utf-8") as f:
+        f.write(line + "\n")
+    if f"holdfast-relay@{instance}.service" not in enabled_units(image):
+        yield f"preset-all does not enable what the README says: {line}"
+
+
+def enabled_units(image):
+    subprocess.run(["systemctl", f"--root={image}", "preset-all"], capture_output=True, check=True)
+    return [os.path.basename(p) for p in glob.glob(os.path.join(image, "etc/systemd/system/*.wants/*"))]
 
 
 def hash_findings(tree, variables):
@@ -400,6 +422,11 @@ BUILDROOT_SEEDS = [
      "BR2_TOOLCHAIN_HAS_THREADS=0"),
     ("nng/Config.in", "\tselect", "\tselects", kconfig_findings, "Config.in:"),
 ]
+
+
+if shutil.which("systemctl"):
+    BUILDROOT_SEEDS.append(("holdfast/80-holdfast.preset", "holdfast-gateway", "holdfast-gatway",
+                            makefile_findings, "preset-all enables ['holdfast-gateway.service']"))
 
 
 def seeded(text, old, new):
