@@ -88,10 +88,10 @@ def run(*command):
     return done.stdout
 
 
-def make_image(path, mebibytes):
+def make_image(path, mebibytes, *options_of_mkfs):
     with open(path, "wb") as file:
         file.truncate(mebibytes * 1024 * 1024)
-    run("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", path)
+    run("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", *options_of_mkfs, path)
 
 
 class Unmountable(RuntimeError):
