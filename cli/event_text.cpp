@@ -59,4 +59,10 @@ std::string lane_text(int lane) {
   return std::to_string(lane);
 }
 
+std::string age_since(std::int64_t wall_ms) {
+  EventRecord at;
+  at.created_at_ms = wall_ms;
+  return event_age(at, system_clock().wall_ms());
+}
+
 }  // namespace holdfast::cli

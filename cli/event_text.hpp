@@ -18,4 +18,7 @@ std::string event_detail(const EventView& view);
 std::string attempt_text(const EventView& view);
 std::string lane_text(int lane);
 
+// The age of something else, by the wall clock.
+std::string age_since(std::int64_t wall_ms);
+
 }  // namespace holdfast::cli

@@ -28,13 +28,18 @@ namespace {
 
 constexpr CommandText kText = {
     "gateway", kGroupMove, "Accept events from devices, store each once, acknowledge.",
-    "[DB] --listen URL... [OPTIONS]",
+    "[DB] --listen URL... [OPTIONS] | list|allow|deny [DB] ...",
     "What is accepted is in this database's own log, from where relays carry it on. The database\n"
     "is created if it is missing. Each address really bound is said on stderr: `listening on\n"
     "tcp://127.0.0.1:40123` (port 0 lets the system choose).\n"
     "\n"
     "An address that other machines can reach needs tls+tcp://: both sides show a certificate\n"
     "of one CA. tcp:// is for loopback, or for --insecure.\n"
+    "\n"
+    "A device is who its certificate says: a stream belongs to the common name that first wrote "
+    "it\n"
+    "over TLS, and is taken under no other, nor over tcp://. list, allow and deny show and change\n"
+    "that; --tls-revoked bars single certificates.\n"
     "\n"
     "--print writes each new event as a JSON line to stdout. It is a destination named `print`\n"
     "with its own place in the log, so a restart prints what was not printed yet. At least once:\n"
@@ -209,7 +214,6 @@ void add_gateway(CLI::App& program, Run& run) {
   command
       ->add_option("--listen", options->gateway.listen,
                    "tls+tcp://HOST:PORT, tcp://HOST:PORT or ipc:///PATH; may be repeated")
-      ->required()
       ->allow_extra_args(false)
       ->option_text("URL (required)");
   add_tls_options(*command, options->gateway.tls, TlsSide::gateway);
@@ -236,7 +240,12 @@ void add_gateway(CLI::App& program, Run& run) {
   add_byte_size(*command, "--reserve", options->gateway.reserve_bytes,
                 "Room held back for removing rows on a full disk; 0: none");
   add_log_options(*command, options->log);
-  command->callback([options, &run] { run = [options] { return run_gateway(*options); }; });
+  add_gateway_certificates(*command, run);
+  command->callback([options, command, &run] {
+    if (!command->get_subcommands().empty()) return;
+    if (options->gateway.listen.empty()) throw CLI::RequiredError("--listen");
+    run = [options] { return run_gateway(*options); };
+  });
 }
 
 }  // namespace holdfast::cli

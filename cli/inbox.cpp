@@ -64,12 +64,6 @@ std::string inbox_line(const InboxRow& row) {
   return line.finish();
 }
 
-std::string age_since(std::int64_t wall_ms) {
-  EventRecord at;
-  at.created_at_ms = wall_ms;
-  return event_age(at, system_clock().wall_ms());
-}
-
 Colour status_colour(const std::string& status) {
   if (status == "FAILED") return Colour::red;
   return status == "STALE" ? Colour::yellow : Colour::none;

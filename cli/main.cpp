@@ -60,6 +60,7 @@ std::vector<std::string> arguments_of(int argc, char** argv) {
 
 void declare_commands(CLI::App& program, Run& run) {
   add_init(program, run);
+  add_certs(program, run);
   add_emit(program, run);
   add_capture(program, run);
   add_relay(program, run);

@@ -151,6 +151,8 @@ void add_inbox_counters(Exposition& out, const InboxStats& inbox) {
           inbox.held);
   counter("holdfast_handler_failures_total", "Handler calls that did not apply their event.",
           inbox.handler_failures);
+  counter("holdfast_inbox_not_your_stream_total",
+          "Refused: another certificate's stream, or a denied name.", inbox.not_your_stream);
   counter("holdfast_inbox_gone_total", "Events reported as never to come.", inbox.gone);
   out.single("holdfast_inbox_streams", "gauge", "Streams known.", inbox.streams);
   out.single("holdfast_inbox_replaced_streams", "gauge",

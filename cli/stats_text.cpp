@@ -160,6 +160,7 @@ std::string inbox_stats_json(const InboxStats& inbox) {
       .number("replaced_streams", inbox.replaced_streams)
       .number("open_gaps", inbox.open_gaps)
       .number("gone", inbox.gone)
+      .number("not_your_stream", inbox.not_your_stream)
       .raw("handler_seconds", histogram.finish());
   return line.finish();
 }

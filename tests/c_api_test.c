@@ -265,7 +265,7 @@ static void null_and_unset_sizes_are_errors_and_nothing_worse(void) {
   stats.struct_size = offsetof(holdfast_stats, db_bytes);
   stats.db_bytes = 99;
   CHECK_OK(holdfast_store_stats(store, &stats, &status));
-  CHECK(stats.schema_version == 3 && stats.db_bytes == 99);
+  CHECK(stats.schema_version == 4 && stats.db_bytes == 99);
   CHECK(stats.struct_size == offsetof(holdfast_stats, db_bytes));
   holdfast_store_close(store);
   newer.newer[0] = 1;

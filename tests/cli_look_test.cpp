@@ -178,7 +178,7 @@ TEST_CASE("no text from an event drives the terminal, in any format (G10)") {
   db.sql("UPDATE outbox_destination SET link_failures=1,last_error_at=1,last_error=" + text);
   db.sql("INSERT INTO inbox_event VALUES(randomblob(16)," + text + ",'FAILED',1,1,1," + text + ")");
   db.sql("INSERT INTO inbox_stream VALUES(randomblob(16),0," + text + "," + text +
-         ",1,randomblob(16),1)");
+         ",1,randomblob(16),1,1)");
   db.sql("INSERT INTO inbox_gap VALUES(randomblob(16),0," + text + ",1,2,2,'DEAD','a','1',NULL," +
          text + ",1)");
   const std::vector<std::vector<std::string>> looks = {

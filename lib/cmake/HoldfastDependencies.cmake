@@ -59,13 +59,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^armv[56]")
   target_link_libraries(holdfast_nng INTERFACE atomic) # 64-bit atomics are calls there
 endif()
 
-# Functions that lib/src/nng_compat.cpp and lib/src/tls.cpp stand in for. `-u` pulls their objects out
-# of libholdfast.a although the first reference comes from libnng.a, which the linker reads later.
+# Functions that lib/src/nng_compat.cpp and lib/src/tls.cpp stand in for. `-u` pulls its object out of libholdfast.a
+# although the first reference comes from libnng.a, which the linker reads later.
 set(HOLDFAST_NNG_WRAPPED
   setsockopt # keepalive and user timeout, which NNG 1.x cannot set
   nni_aio_begin nng_stream_recv nng_stream_send # a close that never ends (NNG #1543)
   mbedtls_ssl_config_defaults mbedtls_ssl_config_free # our rules for certificates
-  mbedtls_ssl_handshake) # why one failed
+  mbedtls_ssl_handshake # why one failed
+  mbedtls_ssl_get_verify_result) # whose certificate it is
 if(HOLDFAST_NNG_VERSION VERSION_LESS 1.6)
   list(APPEND HOLDFAST_NNG_WRAPPED
        nni_plat_errno # EPIPE in a handshake kills the listener (NNG #1518)

@@ -504,6 +504,7 @@ holdfast_stats stats_of(const StoreStats& from) {
   out.handler_seconds_sum = from.inbox.handler_seconds_sum;
   out.expired = from.expired;
   out.inbox_replaced_streams = from.inbox.replaced_streams;
+  out.inbox_not_your_stream = from.inbox.not_your_stream;
   return out;
 }
 
@@ -867,6 +868,24 @@ holdfast_code holdfast_store_set_limits(holdfast_store* store, const holdfast_li
   own.max_bytes = given.max_bytes;
   own.when_full = static_cast<WhenFull>(given.when_full);
   return finish(store->store.set_limits(own), status);
+}
+
+holdfast_code holdfast_store_allow_certificate(holdfast_store* store, const char* name,
+                                               const holdfast_id* stream, holdfast_status* status) {
+  bool changed = false;
+  Status result = store_missing(store);
+  if (result.ok())
+    result = store->store.allow_certificate(
+        text(name), stream != nullptr ? id_of(*stream) : EventId(), changed);
+  return finish(result, status);
+}
+
+holdfast_code holdfast_store_deny_certificate(holdfast_store* store, const char* name,
+                                              holdfast_status* status) {
+  bool changed = false;
+  Status result = store_missing(store);
+  if (result.ok()) result = store->store.deny_certificate(text(name), changed);
+  return finish(result, status);
 }
 
 holdfast_code holdfast_store_new_stream(holdfast_store* store, holdfast_status* status) {

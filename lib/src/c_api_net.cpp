@@ -210,6 +210,7 @@ holdfast_code holdfast_gateway_start(const holdfast_gateway_options* options,
   own.inbox_retention_ms = or_default(given.inbox_retention_ms, own.inbox_retention_ms);
   own.reserve_bytes = given.reserve_bytes < 0 ? 0 : or_default(given.reserve_bytes, kReserveBytes);
   own.tls = tls_of(given.tls);
+  own.tls.revoked_file = text(given.tls_revoked_file);
   own.insecure = given.insecure != 0;
   own.log = log_of(given.log, given.context);
   auto made = std::make_unique<holdfast_gateway>();

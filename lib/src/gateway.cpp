@@ -50,6 +50,7 @@ struct Gateway::Impl {
   std::vector<std::string> urls;
   std::function<void()> committed;
   WalHookSlot hook;
+  std::int64_t revoked_at = 0;  // when to look at the list again
   int wal_frames = 0;
   int checkpoint_frames = kCheckpointFrames;
   Reserve reserve;
@@ -64,6 +65,8 @@ struct Gateway::Impl {
   Status check_listen() const;
   Status listen();
   void tell_tls();
+  bool looks_at_revoked() const { return tls && tls->has_revocations(); }
+  void cut_revoked();
   Status serve(const std::vector<LinkRequest>& group, bool& fatal);
   Status upkeep(std::int64_t now);
   void say(LogLevel level, const std::string& text) const {
@@ -148,13 +151,23 @@ void Gateway::Impl::tell_tls() {
   say(LogLevel::warning, "TLS: no connection: " + last + more);
 }
 
+// Whose connection is open already, when the list changes.
+void Gateway::Impl::cut_revoked() {
+  const std::int64_t now = clock.boot_ms();
+  if (!looks_at_revoked() || now < revoked_at) return;
+  revoked_at = now + kRevokedLookMs / 2;
+  const int cut = server.cut_revoked(*tls);
+  if (cut > 0)
+    say(LogLevel::warning, "TLS: cut " + std::to_string(cut) + " connection(s): revoked");
+}
+
 // One transaction, one fsync, for all of the group; replies only after it.
 Status Gateway::Impl::serve(const std::vector<LinkRequest>& group, bool& fatal) {
   const std::int64_t now = clock.boot_ms();
   std::vector<std::string> replies(group.size());
   Status status = core->begin();
   for (std::size_t i = 0; i < group.size() && status.ok(); ++i)
-    status = core->accept(group[i].frame, now, replies[i]);
+    status = core->accept(group[i].frame, now, replies[i], group[i].certificate);
   if (status.ok()) status = core->commit();
   if (!status.ok()) {
     core->abandon();
@@ -224,7 +237,10 @@ Status Gateway::start(const GatewayOptions& options, Gateway& out) {
 
 Status Gateway::poll(int timeout_ms) {
   if (!impl_) return Status::error(Code::misuse, "poll: the gateway was not started");
-  impl_->waker.wait(timeout_ms);
+  constexpr int kLookMs = static_cast<int>(kRevokedLookMs / 2);
+  const bool unbounded = timeout_ms < 0 || timeout_ms > kLookMs;
+  impl_->waker.wait(impl_->looks_at_revoked() && unbounded ? kLookMs : timeout_ms);
+  impl_->cut_revoked();
   impl_->tell_tls();
   std::vector<LinkRequest> group;
   LinkRequest request;

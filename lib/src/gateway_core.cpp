@@ -52,6 +52,9 @@ std::string origin_bytes(const EventRecord& event) {
           event.source_stream.bytes.size()};
 }
 
+constexpr std::int64_t kStrangerEveryMs = 10'000;  // between two lines of the log
+constexpr std::int64_t kForeignLaterMs = 60'000;
+
 wire::Refused refusal(RefusedCode code, std::uint64_t session, std::string text) {
   wire::Refused refused;
   refused.code = code;
@@ -63,7 +66,7 @@ wire::Refused refusal(RefusedCode code, std::uint64_t session, std::string text)
 }  // namespace
 
 GatewayCore::GatewayCore(sqlite3* db, const Clock& clock, const GatewayCoreConfig& config)
-    : db_(db), clock_(&clock), config_(config), inbox_(db, clock), transaction_(db) {}
+    : db_(db), clock_(&clock), config_(config), inbox_(db, clock), owners_(db), transaction_(db) {}
 
 void GatewayCore::say(LogLevel level, const std::string& text) const {
   if (config_.log) config_.log(level, text);
@@ -104,7 +107,9 @@ std::string GatewayCore::unavailable(std::int64_t later_ms, const std::string& w
   return status.ok() ? frame : std::string();
 }
 
-Status GatewayCore::accept(std::string_view frame, std::int64_t now, std::string& reply) {
+Status GatewayCore::accept(std::string_view frame, std::int64_t now, std::string& reply,
+                           std::string_view certificate) {
+  certificate_ = certificate;
   wire::Message message;
   wire::Message answer;
   RefusedCode code = RefusedCode::bad_frame;
@@ -128,6 +133,55 @@ Status GatewayCore::accept(std::string_view frame, std::int64_t now, std::string
   return status.ok() ? wire::encode(answer, reply) : status;
 }
 
+// --- whose stream
+// -----------------------------------------------------------------------------------------
+
+Status GatewayCore::refuse_stranger(const EventId& stream, std::int64_t now, bool& bind,
+                                    wire::Refused& refused) {
+  using Verdict = StreamOwners::Verdict;
+  Verdict verdict = Verdict::own;
+  Status status = owners_.judge(stream, certificate_, verdict);
+  bind = verdict == Verdict::unbound && !certificate_.empty();
+  refused.text.clear();
+  if (!status.ok() || verdict == Verdict::own || verdict == Verdict::unbound) return status;
+  const bool denied = verdict == Verdict::denied;
+  refused.code = denied ? RefusedCode::denied : RefusedCode::not_your_stream;
+  const std::string allow =
+      "\"; on the gateway: holdfast gateway allow DB \"" + certificate_ + "\"";
+  if (denied) {
+    refused.text = "certificate name \"" + certificate_ + allow;
+  } else if (certificate_.empty()) {
+    refused.text = "this stream is bound to a certificate name: it needs tls+tcp://";
+  } else {
+    refused.text = "this stream is not of certificate name \"" + certificate_ + allow +
+                   " --stream " + stream.text();
+  }
+  inbox_.count(kNotYourStreamCounter);
+  if (strangers_untold_++ > 0 && now < stranger_told_at_ + kStrangerEveryMs) return status;
+  std::string owner;
+  status = owners_.owner(stream, owner);
+  say(LogLevel::warning,
+      "refused " + std::to_string(strangers_untold_) + " frame(s), the last one " +
+          (certificate_.empty() ? "without a certificate" : "of \"" + certificate_ + "\"") +
+          (denied ? ", which is denied" : "") + ", for stream " + stream.text() +
+          (owner.empty() ? "" : ", which is bound to \"" + owner + "\"") +
+          "; see `holdfast gateway list`");
+  strangers_untold_ = 0;
+  stranger_told_at_ = now;
+  return status;
+}
+
+// Whoever forwards events of others names their streams; not those that another certificate has
+// here. `later` and not `invalid`: the event must not go DEAD for what a person can set right.
+Status GatewayCore::check_origin(const EventRecord& record, Stream& stream) {
+  if (record.source_stream == stream.id || record.source_stream == stream.origin) return Status();
+  StreamOwners::Verdict verdict = StreamOwners::Verdict::own;
+  const Status status = owners_.judge(record.source_stream, certificate_, verdict);
+  stream.origin = record.source_stream;
+  stream.origin_foreign = verdict == StreamOwners::Verdict::foreign;
+  return status;
+}
+
 // --- HELLO
 // -----------------------------------------------------------------------------------------
 
@@ -143,6 +197,13 @@ Status GatewayCore::hello(const wire::Hello& hello, std::int64_t now, wire::Mess
       !is_utf8(hello.device)) {
     reply = refusal(RefusedCode::bad_frame, hello.session, "HELLO: stream, session or device name");
     return Status();
+  }
+  bool bind = false;
+  wire::Refused stranger = refusal(RefusedCode::not_your_stream, hello.session, "");
+  const Status known = refuse_stranger(hello.stream, now, bind, stranger);
+  if (!known.ok() || !stranger.text.empty()) {
+    reply = std::move(stranger);
+    return known;
   }
   wire::Welcome welcome;
   welcome.session = hello.session;
@@ -216,6 +277,7 @@ Status GatewayCore::store(const Stream& stream) {
       .bind(5, stream.mark.seq)
       .bind_id(6, stream.mark.id)
       .bind(7, std::max<std::int64_t>(0, clock_->wall_ms()))
+      .bind(8, stream.events)
       .run("inbox_stream");
 }
 
@@ -264,6 +326,12 @@ Status GatewayCore::batch(const wire::Batch& batch, std::int64_t now, wire::Mess
   refused.session = batch.session;
   refused.frame_no = batch.frame_no;
   refused.lane = batch.lane;
+  bool bind = false;
+  Status status = refuse_stranger(batch.stream, now, bind, refused);
+  if (!status.ok() || !refused.text.empty()) {
+    reply = refused;
+    return status;
+  }
   if (session == sessions_.end() || session->second.id != batch.session) {
     refused.code = RefusedCode::stale_session;
     refused.text = "say HELLO again";
@@ -289,7 +357,7 @@ Status GatewayCore::batch(const wire::Batch& batch, std::int64_t now, wire::Mess
   stream.id = batch.stream;
   stream.lane = batch.lane;
   stream.device = session->second.device;
-  Status status = load(stream);
+  status = load(stream);
   if (!status.ok()) return status;
   if (refuse(batch, stream, refused)) {
     reply = refused;
@@ -298,6 +366,7 @@ Status GatewayCore::batch(const wire::Batch& batch, std::int64_t now, wire::Mess
   session->second.last_frame = batch.frame_no;
   if (!began_inbox_) status = inbox_.begin();
   began_inbox_ = true;
+  if (status.ok() && bind) status = owners_.bind(stream.id, certificate_, clock_->wall_ms());
   wire::Ack ack;
   if (status.ok()) status = process(batch, stream, ack);
   reply = std::move(ack);
@@ -336,7 +405,8 @@ Status GatewayCore::process(const wire::Batch& batch, Stream& stream, wire::Ack&
     record.lane = batch.lane;
     status = event(batch, std::move(record), stream, ack.outcomes[i]);
   }
-  if (status.ok() && (begins || stream.mark.seq != mark_before)) status = store(stream);
+  if (status.ok() && (begins || stream.events > 0 || stream.mark.seq != mark_before))
+    status = store(stream);
   ack.session = batch.session;
   ack.frame_no = batch.frame_no;
   ack.lane = batch.lane;
@@ -539,22 +609,32 @@ Status GatewayCore::event(const wire::Batch&, EventRecord record, Stream& stream
     inbox_.count("inbox_held");
     return put_gap(stream, seq, GapState::held, &record, "");
   }
+  Status status = check_origin(record, stream);
+  if (status.ok() && record.source_stream == stream.origin && stream.origin_foreign) {
+    outcome.kind = Outcome::Kind::later;
+    outcome.later_ms = kForeignLaterMs;
+    outcome.reason = "its source_stream is bound to another certificate name";
+    inbox_.count(kNotYourStreamCounter);
+    return put_gap(stream, seq, GapState::later, &record, outcome.reason);
+  }
+  if (!status.ok()) return status;
   Applied applied = Applied::done;
   HandlerResult result;
-  Status status =
-      inbox_.apply(record, config_.consumer, config_.handler, config_.guard, applied, result);
+  status = inbox_.apply(record, config_.consumer, config_.handler, config_.guard, applied, result);
   if (!status.ok()) return status;
   outcome.reason = result.reason.substr(0, kMaxReasonBytes);
   switch (applied) {
     case Applied::done:
       appending_ = appending_ || !config_.handler;
       outcome.kind = Outcome::Kind::stored;
+      ++stream.events;
       return close_gap(stream, seq);
     case Applied::stale:
       outcome.kind = Outcome::Kind::stored;
       return close_gap(stream, seq);
     case Applied::duplicate:
-      outcome.kind = Outcome::Kind::duplicate;
+      // Known by its id alone: perhaps from another device, whose ids are not to be probed.
+      outcome.kind = certificate_.empty() ? Outcome::Kind::duplicate : Outcome::Kind::stored;
       return close_gap(stream, seq);
     case Applied::retry_later:
       outcome.kind = Outcome::Kind::later;

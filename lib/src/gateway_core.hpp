@@ -17,6 +17,7 @@
 #include "db.hpp"
 #include "holdfast/gateway.hpp"
 #include "inbox.hpp"
+#include "owners.hpp"
 #include "wire.hpp"
 
 namespace holdfast {
@@ -36,7 +37,9 @@ class GatewayCore {
 
   Status begin();
   // An error means that the group's transaction must be abandoned; a bad frame is no error.
-  Status accept(std::string_view frame, std::int64_t now, std::string& reply);
+  // `certificate`: the name in the device's certificate, "" for one that came without TLS.
+  Status accept(std::string_view frame, std::int64_t now, std::string& reply,
+                std::string_view certificate = {});
   Status commit();
   void abandon();
   bool appended() const { return appended_; }  // did the last committed group add to the log
@@ -65,8 +68,15 @@ class GatewayCore {
     std::unordered_map<std::string, std::map<std::int64_t, bool>> blocking;
     bool gone_loaded = false;
     std::map<std::int64_t, std::int64_t> gone;  // first → last; read only when needed
+    std::int64_t events = 0;                    // stored in this frame
+    EventId origin{};                           // the last one asked for, and the answer
+    bool origin_foreign = false;
   };
 
+  // Before anything else about the stream is looked at, so that a stranger learns nothing of it.
+  Status refuse_stranger(const EventId& stream, std::int64_t now, bool& bind,
+                         wire::Refused& refused);
+  Status check_origin(const EventRecord& record, Stream& stream);
   Status hello(const wire::Hello& hello, std::int64_t now, wire::Message& reply);
   Status batch(const wire::Batch& batch, std::int64_t now, wire::Message& reply);
   bool refuse(const wire::Batch& batch, const Stream& stream, wire::Refused& refused) const;
@@ -90,6 +100,10 @@ class GatewayCore {
   GatewayCoreConfig config_;
   EventId store_id_{};
   InboxWriter inbox_;
+  StreamOwners owners_;
+  std::string certificate_;  // of the frame being accepted
+  std::int64_t stranger_told_at_ = 0;
+  std::int64_t strangers_untold_ = 0;
   Transaction transaction_;
   std::map<EventId, Session> sessions_;
   bool began_inbox_ = false;

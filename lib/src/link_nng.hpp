@@ -75,6 +75,7 @@ struct LinkRequest {
   std::uint64_t token = 0;  // to reply with
   std::uint64_t pipe = 0;   // which connection
   std::string peer;         // address, for logs
+  std::string certificate;  // its common name; "" without TLS
   std::string frame;
 };
 
@@ -104,6 +105,8 @@ class LinkServer {
   // listener that is dead; a renewal drops the connections of that listener.
   Status check_listeners(int& healed);
   std::size_t connections() const;
+  // Cuts the connections whose certificate's serial number is revoked; how many.
+  int cut_revoked(tls::Tls& tls);
 
  private:
   struct Impl;

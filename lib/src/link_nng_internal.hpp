@@ -45,6 +45,8 @@ int set_options(nng_listener listener);
 // For tls+tcp, which must have a `tls`; does nothing for other schemes.
 int set_tls(nng_dialer dialer, const std::shared_ptr<tls::Tls>& tls, const LinkUrl& url);
 int set_tls(nng_listener listener, const std::shared_ptr<tls::Tls>& tls, const LinkUrl& url);
+// Who the peer is by its certificate; "" without TLS. False: TLS, but nobody can be made out.
+bool identify(nng_pipe pipe, std::string& name, std::string& serial);
 
 // What went wrong on the way to or at `url`.
 Status link_status(int nng_error, const LinkUrl& url);

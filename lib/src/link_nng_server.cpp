@@ -59,6 +59,12 @@ struct Slot {
   nng_pipe pipe = NNG_PIPE_INITIALIZER;
 };
 
+struct Peer {
+  std::string address;
+  std::string certificate;  // "" without TLS
+  std::string serial;
+};
+
 struct Listener {
   nng_listener id = NNG_LISTENER_INITIALIZER;
   bool open = false;
@@ -77,6 +83,7 @@ class Server {
   void drop(std::uint64_t token);
   Status check_listeners(int& healed);
   std::size_t connections();
+  int cut_revoked(tls::Tls& tls);
 
  private:
   int open_socket(int contexts);
@@ -107,7 +114,7 @@ class Server {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<LinkRequest> mailbox_;
-  std::unordered_map<int, std::string> peers_;       // by pipe
+  std::unordered_map<int, Peer> peers_;              // by pipe
   std::unordered_map<int, std::uint64_t> accepted_;  // by listener
   std::uint64_t tokens_ = 0;
   int busy_ = 0;          // threads between take() and give_back()
@@ -348,6 +355,21 @@ std::size_t Server::connections() {
   return peers_.size();
 }
 
+int Server::cut_revoked(tls::Tls& tls) {
+  std::vector<int> revoked;
+  {
+    const Lock lock(mutex_);
+    for (const auto& [pipe, peer] : peers_)
+      if (!peer.serial.empty() && tls.is_revoked(peer.serial)) revoked.push_back(pipe);
+  }
+  for (const int id : revoked) {
+    nng_pipe pipe = NNG_PIPE_INITIALIZER;
+    pipe.id = static_cast<std::uint32_t>(id);
+    nng_pipe_close(pipe);
+  }
+  return static_cast<int>(revoked.size());
+}
+
 // -- the owner's thread ---------------------------------------------------------------------------
 
 bool Server::next(LinkRequest& request) {
@@ -470,7 +492,8 @@ bool Server::hold(Slot& slot, nng_msg* message) {
   request.token = slot.token = (++tokens_ << kTokenIndexBits) | index;
   request.pipe = static_cast<std::uint64_t>(pipe);
   const auto peer = peers_.find(pipe);
-  request.peer = peer == peers_.end() ? "unknown" : peer->second;
+  request.peer = peer == peers_.end() ? "unknown" : peer->second.address;
+  if (peer != peers_.end()) request.certificate = peer->second.certificate;
   request.frame = std::string(frame);
   slot.state = Slot::State::held;
   mailbox_.push_back(std::move(request));
@@ -488,13 +511,15 @@ void Server::on_pipe(nng_pipe pipe, nng_pipe_ev event) {
     peers_.erase(id);
     return;
   }
-  std::string peer = link::peer_name(pipe);
+  Peer peer;
+  peer.address = link::peer_name(pipe);
+  // A connection that has lost its name must not pass for one without TLS.
+  bool refuse = !link::identify(pipe, peer.certificate, peer.serial);
   const int listener = nng_listener_id(nng_pipe_listener(pipe));
-  bool refuse = false;
   {
     const Lock lock(mutex_);
     ++accepted_[listener];
-    refuse = peers_.size() >= connections_max_;
+    refuse = refuse || peers_.size() >= connections_max_;
     if (!refuse) peers_[id] = std::move(peer);
     changed_.notify_all();
   }
@@ -539,6 +564,10 @@ void LinkServer::drop(std::uint64_t token) {
 Status LinkServer::check_listeners(int& healed) {
   healed = 0;
   return impl_ == nullptr ? Status() : impl_->server.check_listeners(healed);
+}
+
+int LinkServer::cut_revoked(tls::Tls& tls) {
+  return impl_ == nullptr ? 0 : impl_->server.cut_revoked(tls);
 }
 
 std::size_t LinkServer::connections() const {

@@ -53,4 +53,14 @@ int set_tls(nng_listener listener, const std::shared_ptr<tls::Tls>& tls, const L
   return set_config(listener, tls, url, nng_listener_set_ptr);
 }
 
+bool identify(nng_pipe pipe, std::string& name, std::string& serial) {
+  CertificateFacts peer;
+  const tls::Look look(peer);
+  bool verified = false;
+  if (nng_pipe_get_bool(pipe, NNG_OPT_TLS_VERIFIED, &verified) != 0) return true;
+  name = std::move(peer.name);
+  serial = std::move(peer.serial);
+  return verified && !name.empty();
+}
+
 }  // namespace holdfast::link

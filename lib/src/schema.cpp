@@ -334,6 +334,20 @@ CREATE TRIGGER outbox_event_undated AFTER INSERT ON outbox_event
 WHEN NEW.ttl_ms IS NOT NULL AND NEW.emitted_ms IS NULL
 BEGIN UPDATE holdfast_meta SET value=NEW.seq WHERE key='undated_ttl_seq'; END;
 )sql";
+
+// Whose streams are whose, by the certificates of a gateway's devices.
+const char* const kSchemaV4 = R"sql(
+ALTER TABLE inbox_stream ADD COLUMN events INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE inbox_owner(
+  stream BLOB PRIMARY KEY NOT NULL,
+  name TEXT NOT NULL,
+  since_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE inbox_denied(
+  name TEXT PRIMARY KEY NOT NULL,
+  since_at INTEGER NOT NULL
+) WITHOUT ROWID;
+)sql";
 // clang-format on
 
 }  // namespace sql
@@ -341,7 +355,7 @@ BEGIN UPDATE holdfast_meta SET value=NEW.seq WHERE key='undated_ttl_seq'; END;
 namespace {
 
 // One entry per step: brings a database from version `index` to `index + 1`.
-const char* const kMigrations[] = {sql::kSchemaV1, sql::kSchemaV2, sql::kSchemaV3};
+const char* const kMigrations[] = {sql::kSchemaV1, sql::kSchemaV2, sql::kSchemaV3, sql::kSchemaV4};
 static_assert(sizeof(kMigrations) / sizeof(kMigrations[0]) == kSchemaVersion,
               "a migration for each schema version");
 

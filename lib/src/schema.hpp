@@ -35,6 +35,7 @@ namespace sql {
 extern const char* const kSchemaV1;
 extern const char* const kSchemaV2;
 extern const char* const kSchemaV3;
+extern const char* const kSchemaV4;
 
 // --- meta, counters, audit ---------------------------------------------------------------------
 constexpr const char* kHasMeta =
@@ -288,10 +289,27 @@ constexpr const char* kVersionSet =
 constexpr const char* kStreamGet =
     "SELECT mark_seq,mark_id FROM inbox_stream WHERE stream=?1 AND lane=?2 AND consumer=?3";
 constexpr const char* kStreamPut =
-    "INSERT INTO inbox_stream(stream,lane,consumer,device,mark_seq,mark_id,seen_at)"
-    " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT(stream,lane,consumer) DO UPDATE SET"
+    "INSERT INTO inbox_stream(stream,lane,consumer,device,mark_seq,mark_id,seen_at,events)"
+    " VALUES(?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT(stream,lane,consumer) DO UPDATE SET"
     " device=excluded.device,mark_seq=excluded.mark_seq,mark_id=excluded.mark_id,"
-    "seen_at=excluded.seen_at";
+    "seen_at=excluded.seen_at,events=events+excluded.events";
+constexpr const char* kStreamKnown = "SELECT count(*) FROM inbox_stream WHERE stream=?1";
+constexpr const char* kOwnerGet = "SELECT name FROM inbox_owner WHERE stream=?1";
+constexpr const char* kOwnerPut =
+    "INSERT INTO inbox_owner(stream,name,since_at) VALUES(?1,?2,?3) ON CONFLICT(stream)"
+    " DO UPDATE SET name=excluded.name,since_at=excluded.since_at";
+constexpr const char* kDeniedGet = "SELECT count(*) FROM inbox_denied WHERE name=?1";
+constexpr const char* kDeniedPut =
+    "INSERT INTO inbox_denied(name,since_at) VALUES(?1,?2) ON CONFLICT(name) DO NOTHING";
+constexpr const char* kDeniedDelete = "DELETE FROM inbox_denied WHERE name=?1";
+// Each bound stream, then each denied name without one.
+constexpr const char* kCertificateStreams =
+    "SELECT o.name,o.name IN (SELECT name FROM inbox_denied),o.stream,o.since_at,"
+    "(SELECT device FROM inbox_stream s WHERE s.stream=o.stream LIMIT 1),"
+    "(SELECT ifnull(max(seen_at),0) FROM inbox_stream s WHERE s.stream=o.stream),"
+    "(SELECT ifnull(sum(events),0) FROM inbox_stream s WHERE s.stream=o.stream)"
+    " FROM inbox_owner o UNION ALL SELECT name,1,NULL,0,'',0,0 FROM inbox_denied"
+    " WHERE name NOT IN (SELECT name FROM inbox_owner) ORDER BY 1,4,3";
 constexpr const char* kStreamsOfDevice =
     "SELECT count(DISTINCT stream) FROM inbox_stream WHERE device=?1 AND stream<>?2"
     " AND consumer=?3";
@@ -363,8 +381,12 @@ constexpr const char* kSalvageInboxEvent =
     "INSERT INTO inbox_event(event_id,consumer,status,attempts,received_ms,received_at,last_error)"
     " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT DO NOTHING";
 constexpr const char* kSalvageInboxStream =
-    "INSERT INTO inbox_stream(stream,lane,consumer,device,mark_seq,mark_id,seen_at)"
-    " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT DO NOTHING";
+    "INSERT INTO inbox_stream(stream,lane,consumer,device,mark_seq,mark_id,seen_at,events)"
+    " VALUES(?1,?2,?3,?4,?5,?6,?7,ifnull(?8,0)) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageOwner =
+    "INSERT INTO inbox_owner(stream,name,since_at) VALUES(?1,?2,?3) ON CONFLICT DO NOTHING";
+constexpr const char* kSalvageDenied =
+    "INSERT INTO inbox_denied(name,since_at) VALUES(?1,?2) ON CONFLICT DO NOTHING";
 constexpr const char* kSalvageInboxGap =
     "INSERT INTO inbox_gap(stream,lane,consumer,first_seq,last_seq,count,state,aggregate_type,"
     "aggregate_id,origin,reason,at) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)"

@@ -6,6 +6,7 @@
 #include "event_time.hpp"
 #include "identity.hpp"
 #include "inbox.hpp"
+#include "owners.hpp"
 #include "powered_time.hpp"
 #include "schema.hpp"
 #include "store_impl.hpp"
@@ -109,6 +110,7 @@ Status inbox_stats(Db& db, std::map<std::string, std::int64_t>& counters, InboxS
   out.held = counters["inbox_held"];
   out.handler_failures = counters["handler_failures"];
   out.gone = counters["gone"];
+  out.not_your_stream = counters[kNotYourStreamCounter];
   std::int64_t below = 0;
   for (const std::int64_t le : kHandlerBucketsUs) {
     below += counters[handler_bucket_name(le)];

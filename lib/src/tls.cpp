@@ -4,6 +4,7 @@
 //   mbedtls_ssl_config_defaults    to add our verify and server-name callbacks to a configuration
 //   mbedtls_ssl_config_free        to let go of what they use, exactly when nothing calls them
 //   mbedtls_ssl_handshake          to learn why a handshake failed, which NNG reduces to a number
+//   mbedtls_ssl_get_verify_result  to see the peer's certificate (NNG < 1.6 does not tell its name)
 // A configuration that was not made under Adopt is left alone: the program may use mbedTLS itself.
 #include "tls.hpp"
 
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "owners.hpp"
 #include "tls_credentials.hpp"
 
 #ifndef MBEDTLS_PRIVATE  // mbedTLS 3 renames what it calls private
@@ -32,6 +34,7 @@ constexpr std::int64_t kRetiredKeptMs = 60'000;  // NNG gives a handshake 10 s
 constexpr int kSubjectAltNameAddress = 7;        // RFC 5280: iPAddress [7]
 
 thread_local const std::shared_ptr<Tls>* adopting = nullptr;
+thread_local CertificateFacts* looking = nullptr;
 // Why the handshake that this thread is in refuses the peer.
 thread_local std::string refusal;
 thread_local CertificateFacts presented;  // the peer's own certificate, for what is checked later
@@ -58,7 +61,8 @@ std::string fault_text(std::uint32_t flags, const CertificateFacts& facts) {
   constexpr std::uint32_t kUsage =
       MBEDTLS_X509_BADCERT_KEY_USAGE | MBEDTLS_X509_BADCERT_EXT_KEY_USAGE;
   if ((flags & kUsage) != 0) return "is not meant for this side (extended key usage)";
-  if ((flags & MBEDTLS_X509_BADCERT_OTHER) != 0) return "names no device (one common name)";
+  if ((flags & MBEDTLS_X509_BADCERT_OTHER) != 0)
+    return "names no device (one common name of 1 to 64 bytes)";
   char text[48];
   std::snprintf(text, sizeof text, "is not acceptable (flags 0x%x)", static_cast<unsigned>(flags));
   return text;
@@ -208,6 +212,11 @@ std::int64_t Tls::latest_known() {
   return known;
 }
 
+bool Tls::is_revoked(const std::string& serial) {
+  const Lock lock(mutex_);
+  return current()->revoked.count(serial) != 0;
+}
+
 void Tls::watch(std::function<void()> changed) {
   const Lock lock(mutex_);
   changed_ = std::move(changed);
@@ -291,7 +300,8 @@ void Tls::judge(const mbedtls_x509_crt& certificate, int depth, std::uint32_t& f
   if (facts.not_before_ms > now && wall_known(wall)) flags |= MBEDTLS_X509_BADCERT_FUTURE;
   if (depth == 0 && side_ == Side::device && has_address(certificate))
     flags &= ~static_cast<std::uint32_t>(MBEDTLS_X509_BADCERT_CN_MISMATCH);
-  if (depth == 0 && side_ == Side::gateway && facts.name.empty())
+  if (current()->revoked.count(facts.serial) != 0) flags |= MBEDTLS_X509_BADCERT_REVOKED;
+  if (depth == 0 && side_ == Side::gateway && !check_certificate_name(facts.name).ok())
     flags |= MBEDTLS_X509_BADCERT_OTHER;
   if (depth == 0) presented = facts;
   if (flags != 0) refusal = described(facts) + " " + fault_text(flags, facts);
@@ -311,6 +321,9 @@ int Tls::choose_certificate(mbedtls_ssl_context& ssl) {
 Adopt::Adopt(const std::shared_ptr<Tls>& tls) { adopting = &tls; }
 Adopt::~Adopt() { adopting = nullptr; }
 
+Look::Look(CertificateFacts& peer) { looking = &peer; }
+Look::~Look() { looking = nullptr; }
+
 }  // namespace holdfast::tls
 
 using namespace holdfast::tls;
@@ -325,6 +338,8 @@ void __real_mbedtls_ssl_config_free(mbedtls_ssl_config* config);
 void __wrap_mbedtls_ssl_config_free(mbedtls_ssl_config* config);
 int __real_mbedtls_ssl_handshake(mbedtls_ssl_context* ssl);
 int __wrap_mbedtls_ssl_handshake(mbedtls_ssl_context* ssl);
+std::uint32_t __real_mbedtls_ssl_get_verify_result(const mbedtls_ssl_context* ssl);
+std::uint32_t __wrap_mbedtls_ssl_get_verify_result(const mbedtls_ssl_context* ssl);
 
 int __wrap_mbedtls_ssl_config_defaults(mbedtls_ssl_config* config, int endpoint, int transport,
                                        int preset) {
@@ -354,7 +369,15 @@ int __wrap_mbedtls_ssl_handshake(mbedtls_ssl_context* ssl) {
   if (!tls.ended(ssl) || result == 0) return result;
   // Whoever only connects and goes away, as health checks do, is not worth a word at the gateway.
   if (tls.is_gateway() && is_lost_connection(result)) return result;
-  tls.failed(handshake_text(result, *ssl, mbedtls_ssl_get_verify_result(ssl)));
+  tls.failed(handshake_text(result, *ssl, __real_mbedtls_ssl_get_verify_result(ssl)));
+  return result;
+}
+
+std::uint32_t __wrap_mbedtls_ssl_get_verify_result(const mbedtls_ssl_context* ssl) {
+  const std::uint32_t result = __real_mbedtls_ssl_get_verify_result(ssl);
+  if (looking == nullptr || ssl == nullptr || result != 0) return result;
+  if (const mbedtls_x509_crt* const peer = mbedtls_ssl_get_peer_cert(ssl); peer != nullptr)
+    *looking = facts_of(*peer);
   return result;
 }
 

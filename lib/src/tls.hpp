@@ -43,6 +43,8 @@ class Tls {
   // has passed for sure.
   bool clock_is_set();
   std::int64_t as_of_ms();
+  bool has_revocations() const { return !options_.revoked_file.empty(); }
+  bool is_revoked(const std::string& serial);
 
   // `changed` is called from NNG's threads when a handshake failed or files were read again.
   void watch(std::function<void()> changed);
@@ -97,6 +99,16 @@ class Adopt {
   ~Adopt();
   Adopt(const Adopt&) = delete;
   Adopt& operator=(const Adopt&) = delete;
+};
+
+// While one exists, asking NNG on this thread whether a connection is verified also fills
+// `peer`: who it is by its certificate.
+class Look {
+ public:
+  explicit Look(CertificateFacts& peer);
+  ~Look();
+  Look(const Look&) = delete;
+  Look& operator=(const Look&) = delete;
 };
 
 // "2026-12-02T16:55:26Z"

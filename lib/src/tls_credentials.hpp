@@ -6,6 +6,7 @@
 #include <mbedtls/x509_crt.h>
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "holdfast/tls.hpp"
@@ -23,6 +24,7 @@ struct Credentials {
   mbedtls_x509_crt ca, chain;
   mbedtls_pk_context key;
   CertificateFacts own;
+  std::set<std::string> revoked;  // serial numbers, as in CertificateFacts
 };
 
 // Errors name the file and what is wrong with it: missing, not readable, no PEM, a certificate for

@@ -734,6 +734,8 @@ const char* refused_name(RefusedCode code) {
       return "busy";
     case RefusedCode::too_many_gaps:
       return "too_many_gaps";
+    case RefusedCode::denied:
+      return "denied";
     case RefusedCode::unavailable:
       return "unavailable";
   }

@@ -140,6 +140,7 @@ enum class RefusedCode : std::uint16_t {
   busy = 9,  // try again after later_ms
   too_many_gaps = 10,
   unavailable = 11,  // the gateway cannot store now (disk full, …)
+  denied = 12,       // a person barred this certificate name
 };
 const char* refused_name(RefusedCode code);
 

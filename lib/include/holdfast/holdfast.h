@@ -409,6 +409,7 @@ typedef struct holdfast_stats {
   int64_t expired;  // sending: given up at their time to live
   int64_t
       inbox_replaced_streams;  // beyond the first of a device's name: copied, restored, made anew
+  int64_t inbox_not_your_stream;  // refused: a denied certificate, or a stream of another one
 } holdfast_stats;
 
 holdfast_code holdfast_store_stats(holdfast_store* store, holdfast_stats* stats,
@@ -623,6 +624,14 @@ typedef struct holdfast_salvage_report {
 // writing.
 holdfast_code holdfast_store_salvage(const char* path, const char* new_path,
                                      holdfast_salvage_report* report, holdfast_status* status);
+// A gateway's database: the certificate name may write again; with a stream (not NULL), this
+// stream is bound to it, and to no other. A running gateway goes by it at once. HOLDFAST_NOT_FOUND:
+// the stream has written nothing here.
+holdfast_code holdfast_store_allow_certificate(holdfast_store* store, const char* name,
+                                               const holdfast_id* stream, holdfast_status* status);
+// Nothing that comes with a certificate of this name is taken any more.
+holdfast_code holdfast_store_deny_certificate(holdfast_store* store, const char* name,
+                                              holdfast_status* status);
 // A new stream identity for this database now.
 holdfast_code holdfast_store_new_stream(holdfast_store* store, holdfast_status* status);
 
@@ -786,6 +795,7 @@ typedef struct holdfast_gateway_options {
   holdfast_tls tls;       // for tls+tcp://
   int insecure;           // nonzero: tcp:// on an address that others can reach is allowed; anybody
                           // there may then read, forge and hold back events
+  const char* tls_revoked_file;  // serial numbers of certificates not accepted any more, one a line
 } holdfast_gateway_options;
 
 holdfast_code holdfast_gateway_start(const holdfast_gateway_options* options,

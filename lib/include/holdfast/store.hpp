@@ -22,7 +22,7 @@ struct sqlite3;
 
 namespace holdfast {
 
-constexpr int kSchemaVersion = 3;
+constexpr int kSchemaVersion = 4;
 constexpr int kMaxDestinations = 16;
 constexpr std::size_t kMaxDestinationNameBytes = 64;  // letters, digits, '-', '_', '.'
 constexpr int kBusyTimeoutMs = 5000;
@@ -126,6 +126,8 @@ struct InboxStats {
   std::int64_t streams = 0, open_gaps = 0, gone = 0;
   // Streams beyond the first of a device's name: its database was copied, restored or made anew.
   std::int64_t replaced_streams = 0;
+  // Frames refused because their certificate was denied, or the stream is another's.
+  std::int64_t not_your_stream = 0;
   std::vector<HistogramBucket> handler_seconds;
   double handler_seconds_sum = 0;
 };
@@ -184,6 +186,16 @@ struct InboxStreamRow {
   EventId mark_id{};
   std::int64_t open_gaps = 0;
   std::int64_t last_seen_at_ms = 0;  // wall
+};
+
+// A stream that a gateway takes only under one certificate name; or a denied name without one.
+struct CertificateStream {
+  std::string name;     // the certificate's common name
+  bool denied = false;  // nothing of it is taken
+  EventId stream{};     // nil: none
+  std::string device;
+  std::int64_t first_seen_at_ms = 0, last_seen_at_ms = 0;  // wall; first: bound then
+  std::int64_t events = 0;                                 // stored, since the binding was known
 };
 
 struct InboxGapRow {
@@ -312,6 +324,14 @@ class Store {
   Status find_inbox(const EventId& id, std::vector<InboxRow>& rows);
   Status list_streams(const std::function<bool(const InboxStreamRow&)>& fn);
   Status list_gaps(const std::function<bool(const InboxGapRow&)>& fn);
+  // By name, then in order of first use.
+  Status list_certificates(const std::function<bool(const CertificateStream&)>& fn);
+  // Whose streams are whose: a running gateway goes by it from the next frame on. deny: nothing
+  // that comes with a certificate of this name is taken any more. allow: that again; with a stream
+  // (not nil), it is bound to this name from now on, and to no other. not_found: no such stream
+  // has written here. Each leaves an audit row; none undoes what is stored.
+  Status allow_certificate(const std::string& name, const EventId& stream, bool& changed);
+  Status deny_certificate(const std::string& name, bool& changed);
 
   // --- write: a connection of its own for programs that have none ---
   Status begin();   // BEGIN IMMEDIATE
