@@ -5,6 +5,7 @@
 #include "command.hpp"
 #include "doctor_checks.hpp"
 #include "holdfast/clock.hpp"
+#include "holdfast/tls.hpp"
 #include "json.hpp"
 #include "output.hpp"
 #include "salvage.hpp"
@@ -17,7 +18,9 @@ constexpr CommandText kText = {
     "[DB] [OPTIONS]",
     "Looks at the database (schema, integrity, settings, triggers), at who has it open, at what "
     "it\n"
-    "lies on (file system, mount options, write cache, space) and at the clock, and times "
+    "lies on (file system, mount options, write cache, space), at the clock and at when the "
+    "certificates\n"
+    "end that relay and gateway use (warn: in less than 30 days, fail: expired), and times "
     "fdatasync\n"
     "in a small file beside the database, which is removed again. Works on a damaged or missing\n"
     "file, too. Run as root it sees the programs of other users as well.\n"
@@ -48,6 +51,7 @@ struct Options {
   int sync_rounds = kSyncRounds;
   std::string user;
   std::string salvage;
+  std::string tls_cert;
 };
 
 const char* level_name(Level level) {
@@ -68,6 +72,41 @@ void check_clock(Findings& out) {
     out.add(Level::note, "clock",
             "never set; order, leases and retries do not depend on it, created_at does",
             "set the time from the network when there is one");
+  }
+}
+
+void check_certificate_end(const std::string& whose, std::int64_t ends_at_ms, Findings& out) {
+  const std::int64_t now = system_clock().wall_ms();
+  const std::string when = whose + " ends " + format_wall_time(ends_at_ms);
+  const char* const remedy =
+      "make a new one of the same name (`holdfast certs`, or your CA) over the same files; they "
+      "are "
+      "read again by themselves";
+  if (!wall_known(now)) {
+    out.add(Level::note, "certificate", when + "; the clock is not set, so it is not compared");
+  } else if (ends_at_ms < now) {
+    out.add(Level::fail, "certificate", when + ": it has expired, and nothing gets through",
+            remedy);
+  } else {
+    const bool soon = ends_at_ms - now < kCertificateWarnMs;
+    out.add(soon ? Level::warn : Level::ok, "certificate",
+            when + (soon ? ": in less than 30 days" : ""), soon ? remedy : "");
+  }
+}
+
+// Those that relay and gateway said they use, and one that is named.
+void check_certificates(const DatabaseFacts& database, const std::string& file, Findings& out) {
+  if (database.relay_certificate_ends_at_ms > 0)
+    check_certificate_end("that of the relay", database.relay_certificate_ends_at_ms, out);
+  if (database.gateway_certificate_ends_at_ms > 0)
+    check_certificate_end("that of the gateway", database.gateway_certificate_ends_at_ms, out);
+  if (file.empty()) return;
+  CertificateFacts facts;
+  const Status status = read_certificate(file, facts);
+  if (status.ok()) {
+    check_certificate_end(file, facts.not_after_ms, out);
+  } else {
+    out.add(Level::fail, "certificate", status.text(), "name the PEM file that --tls-cert has");
   }
 }
 
@@ -105,6 +144,7 @@ int run_doctor(const Options& options) {
   check_access(where.subject, database, options.user, findings);
   check_storage(where.subject, database, options.sync_rounds, findings);
   check_clock(findings);
+  check_certificates(database, options.tls_cert, findings);
   Output out;
   if (options.json) {
     print_json(findings, out);
@@ -133,6 +173,10 @@ void add_doctor(CLI::App& program, Run& run) {
       ->add_option("--user", options->user,
                    "Check that this user can open database, -wal, -shm and folder [holdfast]")
       ->option_text("NAME");
+  command
+      ->add_option("--tls-cert", options->tls_cert,
+                   "Also this certificate's end; those in use are known from the database")
+      ->option_text("FILE");
   command->add_option("--salvage", options->salvage, "Copy what is readable to a new database")
       ->option_text("NEW.db");
   command->callback([options, &run] { run = [options] { return run_doctor(*options); }; });

@@ -37,6 +37,8 @@ struct DatabaseFacts {
   bool wal_reset_fixed = false;  // SQLite has not got the WAL-reset race
   Limits limits;
   std::int64_t bytes = 0;  // with its WAL
+  // As StoreStats.
+  std::int64_t relay_certificate_ends_at_ms = 0, gateway_certificate_ends_at_ms = 0;
 };
 
 // Schema, integrity, settings, triggers, SQLite, streams, destinations.

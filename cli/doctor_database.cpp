@@ -111,6 +111,8 @@ void check_stats(Store& store, DatabaseFacts& facts, Findings& out) {
     return;
   }
   facts.limits = stats.limits;
+  facts.relay_certificate_ends_at_ms = stats.relay_certificate_ends_at_ms;
+  facts.gateway_certificate_ends_at_ms = stats.gateway_certificate_ends_at_ms;
   facts.bytes = stats.db_bytes + stats.wal_bytes;
   const Level wal = stats.wal_bytes > kWalWarnBytes   ? Level::warn
                     : stats.wal_bytes > kWalNoteBytes ? Level::note

@@ -185,6 +185,12 @@ std::string prometheus_text(const StoreStats& stats) {
              stats.expired);
   out.single("holdfast_gaps", "gauge", "Gaps the other side has not been told of yet.",
              stats.gaps_unreported);
+  const auto expiry = [&out](const char* name, std::int64_t ends_at_ms) {
+    if (ends_at_ms > 0)
+      out.single(name, "gauge", "When the certificate in use ends, Unix time.", ends_at_ms / 1000);
+  };
+  expiry("holdfast_relay_certificate_expiry_seconds", stats.relay_certificate_ends_at_ms);
+  expiry("holdfast_gateway_certificate_expiry_seconds", stats.gateway_certificate_ends_at_ms);
   add_backlog(out, stats);
   for (const DestinationMetric& metric : kDestinationMetrics) {
     out.family(metric.name, metric.type, metric.help);

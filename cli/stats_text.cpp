@@ -185,6 +185,8 @@ std::string stats_line(const StoreStats& stats) {
       .number("forks", stats.forks)
       .number("expired", stats.expired)
       .number("gaps_unreported", stats.gaps_unreported)
+      .number("relay_certificate_ends_at", stats.relay_certificate_ends_at_ms)
+      .number("gateway_certificate_ends_at", stats.gateway_certificate_ends_at_ms)
       .raw("destinations", "[" + destinations + "]")
       .raw("inbox", inbox_stats_json(stats.inbox));
   return line.finish();

@@ -316,7 +316,7 @@ TEST_CASE("a revocation list that is missing or malformed is an error at the sta
   };
   CHECK(has(start(), "cannot read the TLS revocation list " + fleet.revoked));
   for (const char* bad : {"xyz\n", "AB CD\n", "0\n", "-----BEGIN X509 CRL-----\n",
-                          "AB\n0123456789012345678901234567890123456789A\n"}) {
+                          "AB\n1123456789012345678901234567890123456789A\n"}) {
     CAPTURE(bad);
     write_file(fleet.revoked, bad);
     CHECK(has(start(), "line " + std::string(bad[0] == 'A' && bad[2] == '\n' ? "2" : "1") + ": "));
@@ -503,6 +503,45 @@ TEST_CASE("holdfast certs: keys for their owner alone, the right usage, nothing 
   CHECK(read_file(dir + "/pump7.key") == key);
   CHECK(certs({"device", "pump7", "--force"}).code() == 0);
   CHECK(read_file(dir + "/pump7.key") != key);
+}
+
+TEST_CASE("doctor and metrics tell when the certificates end; a renewal is noted by itself") {
+  Fleet fleet;
+  constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
+  fleet.certs({"device", "pump7", "--days", "20", "--force"});
+  fleet.listen();
+  const std::string database = fleet.db("pump7");
+  REQUIRE(fleet.deliver(database, "pump7") == "delivered");
+  const auto finding = [&](const std::string& path, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"doctor", path, "--json", "--sync-rounds", "0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Json last;
+    for (const Json& line : json_lines(command(arguments).out))
+      if (line.at("check") == "certificate") last = line;
+    REQUIRE(last.is_object());
+    return last;
+  };
+  CHECK(finding(database).at("level") == "warn");
+  CHECK(finding(database).contains("advice"));
+  CHECK(finding(fleet.gateway_db).at("level") == "ok");  // control: 730 days
+  CHECK(finding(database, {"--tls-cert", fleet.tls("pump8").cert_file}).at("level") == "ok");
+  CHECK(finding(database, {"--tls-cert", "/nonexistent"}).at("level") == "fail");
+  CertificateFacts facts;
+  REQUIRE(read_certificate(fleet.tls("pump7").cert_file, facts).ok());
+  CHECK(has(command({"stats", database, "--prometheus"}).out,
+            "holdfast_relay_certificate_expiry_seconds " +
+                std::to_string(facts.not_after_ms / 1000) + "\n"));
+  CHECK_FALSE(has(command({"stats", database, "--prometheus"}).out,
+                  "holdfast_gateway_certificate_expiry_seconds"));
+  CHECK(has(command({"stats", fleet.gateway_db, "--prometheus"}).out,
+            "holdfast_gateway_certificate_expiry_seconds "));
+  // The gateway runs on and reads its renewed files at the next connection.
+  fleet.certs({"gateway", "127.0.0.1", "--days", "5", "--force"});
+  CHECK(fleet.deliver(database, "pump7") == "delivered");
+  CHECK(becomes_true([&] { return finding(fleet.gateway_db).at("level") == "warn"; }));
+  Connection(database).run("UPDATE holdfast_meta SET value=value-" + std::to_string(21 * kDayMs) +
+                           " WHERE key='relay_certificate_ends_at'");
+  CHECK(finding(database).at("level") == "fail");
 }
 
 TEST_CASE("holdfast certs: a name that means something to openssl or a path is refused") {

@@ -505,6 +505,8 @@ holdfast_stats stats_of(const StoreStats& from) {
   out.expired = from.expired;
   out.inbox_replaced_streams = from.inbox.replaced_streams;
   out.inbox_not_your_stream = from.inbox.not_your_stream;
+  out.relay_certificate_ends_at = from.relay_certificate_ends_at_ms;
+  out.gateway_certificate_ends_at = from.gateway_certificate_ends_at_ms;
   return out;
 }
 

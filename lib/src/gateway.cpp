@@ -141,7 +141,7 @@ Status Gateway::Impl::check_listen() const {
 void Gateway::Impl::tell_tls() {
   if (!tls) return;
   tell_unset_clock(tls.get(), unset_clock_told, options.log);
-  tell_tls_news(tls.get(), options.log);
+  tell_tls_news(tls.get(), db.handle(), options.log);
   if (clock.boot_ms() < tls_failure_at) return;
   std::uint64_t count = 0;
   const std::string last = tls->take_failure(count);

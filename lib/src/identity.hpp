@@ -26,6 +26,10 @@ Status honour_new_stream_mark(sqlite3* db, std::int64_t wall_ms);
 
 Status set_device(sqlite3* db, const std::string& device);
 
+// holdfast_meta: when the certificate in use ends, wall ms; 0 or no row: none.
+constexpr const char* kRelayCertificateKey = "relay_certificate_ends_at";
+constexpr const char* kGatewayCertificateKey = "gateway_certificate_ends_at";
+
 Status add_counter(sqlite3* db, const char* name, std::int64_t delta);
 Status add_audit(sqlite3* db, std::int64_t wall_ms, const char* action, const std::string& detail);
 constexpr std::int64_t kAuditRowsMax = 10'000;

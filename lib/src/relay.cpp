@@ -188,7 +188,7 @@ Status Relay::Impl::turn(std::int64_t now, std::int64_t& wake_at) {
 
 Status Relay::Impl::take_link_events(std::int64_t now) {
   if (!link) return Status();
-  tell_tls_news(tls.get(), options.log);
+  tell_tls_news(tls.get(), delivery.db().handle(), options.log);
   LinkEvent event;
   while (link->next(event)) {
     switch (event.kind) {

@@ -24,6 +24,15 @@ Status read_counters(sqlite3* db, std::map<std::string, std::int64_t>& counters)
   return status;
 }
 
+Status read_meta(sqlite3* db, const char* key, std::int64_t& value) {
+  Statement statement;
+  Status status = statement.prepare(db, sql::kMetaGet);
+  if (!status.ok()) return status;
+  statement.bind_text(1, key);
+  value = statement.step(status, key) ? statement.column_int(0) : 0;
+  return status;
+}
+
 // The first event that a relay could take now: not an exception, not gone.
 Status first_claimable(sqlite3* db, const DestinationRow& row, int lane, std::int64_t& seq) {
   std::int64_t after = row.lanes[lane].acked_seq;
@@ -144,6 +153,10 @@ Status Store::stats(StoreStats& stats) {
   if (status.ok()) status = db.query_int(sql::kGapUnreported, stats.gaps_unreported, "stats");
   stats.wal_bytes = wal_file_bytes(db.path());
   if (status.ok()) status = limits(stats.limits);
+  if (status.ok())
+    status = read_meta(db.handle(), kRelayCertificateKey, stats.relay_certificate_ends_at_ms);
+  if (status.ok())
+    status = read_meta(db.handle(), kGatewayCertificateKey, stats.gateway_certificate_ends_at_ms);
   std::map<std::string, std::int64_t> counters;
   if (status.ok()) status = read_counters(db.handle(), counters);
   stats.forks = counters["forks"];

@@ -410,6 +410,9 @@ typedef struct holdfast_stats {
   int64_t
       inbox_replaced_streams;  // beyond the first of a device's name: copied, restored, made anew
   int64_t inbox_not_your_stream;  // refused: a denied certificate, or a stream of another one
+  // when the certificate in use ends, Unix ms; 0: no TLS
+  int64_t relay_certificate_ends_at;
+  int64_t gateway_certificate_ends_at;
 } holdfast_stats;
 
 holdfast_code holdfast_store_stats(holdfast_store* store, holdfast_stats* stats,

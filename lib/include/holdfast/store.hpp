@@ -142,6 +142,8 @@ struct StoreStats {
   std::int64_t expired = 0;  // events given up at their time to live, at any destination
   Limits limits;
   std::int64_t gaps_unreported = 0;
+  // When the certificate that a relay, or a gateway, of this database uses ends, wall; 0: no TLS.
+  std::int64_t relay_certificate_ends_at_ms = 0, gateway_certificate_ends_at_ms = 0;
   std::vector<DestinationStats> destinations;
   InboxStats inbox;
 };
