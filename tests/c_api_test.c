@@ -137,7 +137,7 @@ static void an_event_commits_with_the_data_or_not_at_all(void) {
 
   init.device = "board-1";
   CHECK_OK(holdfast_store_init(path, &init, &made, &status));
-  CHECK(made.created && made.to_version == 3);
+  CHECK(made.created && made.to_version == 4);
   CHECK_OK(holdfast_store_init(path, &init, &made, NULL));
   CHECK(!made.created);
 
