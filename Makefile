@@ -6,7 +6,7 @@ export JOBS
 OR_SKIP = || echo "make: the tests that lack them will be skipped" >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-qemu deb test test-native test-asan test-tsan cross cross-test cross-deps check format install soak clean
+.PHONY: help deps build demo demo-qemu deb test test-native test-asan test-tsan cross cross-test cross-memory cross-deps check format install soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,10 @@ cross: cross-deps ## for a board: make cross ARCH=arm64|armhf|armv6 (Pi Zero and
 
 cross-test: cross-deps ## all tests that can, under qemu-user: make cross-test ARCH=arm64|armhf|armv6
 	@tests/run '$(ARCH)'
+
+cross-memory: cross ## memory of an idle relay, on a virtual board: make cross-memory ARCH=arm64|armhf|armv6
+	@platforms/debian/install-deps power
+	@tests/power/idle_memory.py '$(ARCH)'
 
 cross-deps:
 	@case '$(ARCH)' in arm64 | armhf | armv6) ;; *) echo 'make: ARCH is one of arm64, armhf, armv6' >&2; exit 2;; esac
