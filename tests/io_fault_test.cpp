@@ -368,7 +368,9 @@ void fault_everywhere(bool powersafe) {
                  << " calls ok, " << answers.unknown / 2 << " unknown, " << answers.failed / 2
                  << " failed; " << answers.unknown_there << " unknown ones were there");
   CHECK(faults > 0);
-  CHECK(answers.unknown_there > 0);  // "failed" would have been a lie
+  // "failed" would have been a lie. Which faults leave that behind is for all of them to show, not
+  // for a sample.
+  if (every == 1) CHECK(answers.unknown_there > 0);
 }
 
 }  // namespace
