@@ -1,5 +1,6 @@
 // What the measurements of `holdfast bench` have in common: where they work, how long, and what
-// they found. Each bench_*.cpp measures one thing, by the public library alone.
+// they found. Each bench_*.cpp measures one thing. Outbox, inbox, relay and gateway are used as
+// applications use them.
 #pragma once
 
 #include <cstdint>

@@ -70,36 +70,33 @@ Status rebind(sqlite3* db, const EventId& stream, const std::string& name, std::
                      : status;
 }
 
+// Both calls: one transaction, with an audit row for each thing that changed.
+Status change_certificate(Db& db, std::int64_t wall_ms, const std::string& name, bool denied,
+                          const EventId& stream, bool& changed) {
+  Status status = check_certificate_name(name);
+  if (!status.ok()) return status;
+  Transaction transaction(db.handle());
+  status = transaction.begin();
+  if (status.ok()) status = set_denied(db, name, wall_ms, denied, changed);
+  if (status.ok() && changed)
+    status =
+        add_audit(db.handle(), wall_ms, denied ? "certificate_deny" : "certificate_allow", name);
+  if (status.ok() && !stream.nil()) status = rebind(db.handle(), stream, name, wall_ms, changed);
+  return status.ok() ? transaction.commit() : status;
+}
+
 }  // namespace
 
 Status Store::allow_certificate(const std::string& name, const EventId& stream, bool& changed) {
   changed = false;
   if (!impl_) return not_open("certificates");
-  Status status = check_certificate_name(name);
-  if (!status.ok()) return status;
-  const std::int64_t wall_ms = impl_->clock().wall_ms();
-  Transaction transaction(impl_->db.handle());
-  status = transaction.begin();
-  if (status.ok()) status = set_denied(impl_->db, name, wall_ms, false, changed);
-  if (status.ok() && changed)
-    status = add_audit(impl_->db.handle(), wall_ms, "certificate_allow", name);
-  if (status.ok() && !stream.nil())
-    status = rebind(impl_->db.handle(), stream, name, wall_ms, changed);
-  return status.ok() ? transaction.commit() : status;
+  return change_certificate(impl_->db, impl_->clock().wall_ms(), name, false, stream, changed);
 }
 
 Status Store::deny_certificate(const std::string& name, bool& changed) {
   changed = false;
   if (!impl_) return not_open("certificates");
-  Status status = check_certificate_name(name);
-  if (!status.ok()) return status;
-  const std::int64_t wall_ms = impl_->clock().wall_ms();
-  Transaction transaction(impl_->db.handle());
-  status = transaction.begin();
-  if (status.ok()) status = set_denied(impl_->db, name, wall_ms, true, changed);
-  if (status.ok() && changed)
-    status = add_audit(impl_->db.handle(), wall_ms, "certificate_deny", name);
-  return status.ok() ? transaction.commit() : status;
+  return change_certificate(impl_->db, impl_->clock().wall_ms(), name, true, EventId{}, changed);
 }
 
 }  // namespace holdfast

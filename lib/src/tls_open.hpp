@@ -13,16 +13,15 @@ namespace holdfast {
 
 // Errors: files that are missing or no good; options without an URL that uses them (they would
 // protect nothing), or the other way round. `out` stays empty without a tls+tcp URL.
+//
+// Notes in the database when this side's certificate ends (0: no TLS), for `stats` and `doctor` in
+// other processes. If that fails, the next start or renewal notes it.
 Status open_tls(tls::Side side, const TlsOptions& options, const std::vector<std::string>& urls,
                 sqlite3* db, const Clock& clock, std::shared_ptr<tls::Tls>& out);
 
-// When this side's own certificate ends is noted in the database, for `stats` and `doctor`, which
-// run in another process. Written when it changed; 0: no TLS. If that fails the
-// next start or renewal notes it.
-
 // Says, once in `said`, as of when certificates are checked while the clock is not set.
 void tell_unset_clock(tls::Tls* tls, bool& said, const LogFunction& log);
-// Files that were read again, or could not be.
+// Files that were read again, or could not be; notes the end again.
 void tell_tls_news(tls::Tls* tls, sqlite3* db, const LogFunction& log);
 
 }  // namespace holdfast
