@@ -101,7 +101,12 @@ Status run_openssl(std::vector<std::string> arguments, const std::string& input)
   argv.push_back(nullptr);
   int in[2], err[2];
   if (::pipe2(in, O_CLOEXEC) != 0) return Status::error(Code::io, "pipe: %s", ::strerror(errno));
-  if (::pipe2(err, O_CLOEXEC) != 0) return Status::error(Code::io, "pipe: %s", ::strerror(errno));
+  if (::pipe2(err, O_CLOEXEC) != 0) {
+    const int error = errno;
+    ::close(in[0]);
+    ::close(in[1]);
+    return Status::error(Code::io, "pipe: %s", ::strerror(error));
+  }
   const bool written =
       ::write(in[1], input.data(), input.size()) == static_cast<ssize_t>(input.size());
   ::close(in[1]);
@@ -154,9 +159,43 @@ Status check_free(const Files& files, bool force) {
   return Status();
 }
 
-Status move_into_place(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) == 0) return Status();
-  return Status::error(Code::io, "%s: %s", to.c_str(), ::strerror(errno));
+// Also of a folder: what was renamed in it.
+Status sync(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool synced = fd >= 0 && ::fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  return synced ? Status()
+                : Status::error(Code::io, "cannot sync %s: %s", path.c_str(), ::strerror(error));
+}
+
+// The key comes first: whoever copies the pair as soon as the certificate is there has both. A
+// power cut between the two leaves a new key beside the old certificate, which every user of the
+// pair refuses by name; --force makes both anew.
+Status move_into_place(const Options& options, const Files& made, const Files& files) {
+  Status status = sync(made.key);
+  if (status.ok()) status = sync(made.certificate);
+  if (!status.ok()) return status;
+  for (const auto& [from, to] :
+       {std::pair(made.key, files.key), std::pair(made.certificate, files.certificate)})
+    if (::rename(from.c_str(), to.c_str()) != 0)
+      return Status::error(Code::io, "%s: %s", to.c_str(), ::strerror(errno));
+  return sync(options.dir);
+}
+
+constexpr std::int64_t kMsPerDay = 24LL * 3600 * 1000;
+
+// A certificate that outlives its CA is refused from the CA's last day on, while doctor and metrics
+// show its own: so it does not.
+Status days_within_ca(const Options& options, int& days) {
+  CertificateFacts ca;
+  const Status status = read_certificate(files_of(options, "ca").certificate, ca);
+  if (!status.ok()) return status;
+  const std::int64_t left = (ca.not_after_ms - system_clock().wall_ms()) / kMsPerDay;
+  days = static_cast<int>(std::min<std::int64_t>(options.days, left));
+  if (days >= 1) return status;
+  return Status::error(Code::misuse, "the CA in %s ends %s: make a new one", options.dir.c_str(),
+                       format_wall_time(ca.not_after_ms).c_str());
 }
 
 // Makes both under other names first: a failure leaves what was there.
@@ -164,6 +203,8 @@ Status make(const Options& options, const std::string& name, const std::string& 
             const std::string& extensions, bool by_ca) {
   const Files files = files_of(options, name);
   Status status = check_free(files, options.force);
+  int days = options.days;
+  if (status.ok() && by_ca) status = days_within_ca(options, days);
   if (!status.ok()) return status;
   const Files made = {files.key + ".new", files.certificate + ".new"};
   for (const std::string& file : {made.key, made.certificate}) ::unlink(file.c_str());
@@ -181,7 +222,7 @@ Status make(const Options& options, const std::string& name, const std::string& 
                                         "-out",
                                         made.certificate,
                                         "-days",
-                                        std::to_string(options.days)};
+                                        std::to_string(days)};
   if (by_ca) {
     const Files ca = files_of(options, "ca");
     for (const std::string& each :
@@ -194,8 +235,7 @@ Status make(const Options& options, const std::string& name, const std::string& 
                            common_name + "\n[ext]\nsubjectKeyIdentifier=hash\n" + extensions);
   if (status.ok() && ::chmod(made.certificate.c_str(), 0644) != 0)
     status = Status::error(Code::io, "%s: %s", made.certificate.c_str(), ::strerror(errno));
-  if (status.ok()) status = move_into_place(made.key, files.key);
-  if (status.ok()) status = move_into_place(made.certificate, files.certificate);
+  if (status.ok()) status = move_into_place(options, made, files);
   if (!status.ok())
     for (const std::string& file : {made.key, made.certificate}) ::unlink(file.c_str());
   return status;
@@ -297,7 +337,7 @@ void add_certs(CLI::App& program, Run& run) {
           ->required()
           ->type_name("");
     command->add_option("--dir", options->dir, "Folder of the CA's files")->option_text("D [.]");
-    command->add_option("--days", options->days, "How long it is valid")
+    command->add_option("--days", options->days, "How long it is valid; not longer than its CA")
         ->check(CLI::Range(1, kDaysMax))
         ->option_text(part.name == nullptr ? "N [3650]" : "N [730]");
     command->add_flag("--force", options->force, "Replace files that exist");

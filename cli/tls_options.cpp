@@ -15,15 +15,13 @@ void add_tls_options(CLI::App& command, TlsOptions& tls, TlsSide side) {
   cert->needs(ca, key);
   key->needs(ca, cert);
   for (CLI::Option* option : {ca, cert, key}) option->option_text("FILE")->group("TLS");
-  if (side == TlsSide::gateway) {
-    command
-        .add_option("--tls-revoked", tls.revoked_file,
-                    "Serial numbers not accepted, one a line; read again if it changes")
-        ->needs(ca)
-        ->option_text("FILE")
-        ->group("TLS");
-    return;
-  }
+  command
+      .add_option("--tls-revoked", tls.revoked_file,
+                  "Serial numbers not accepted, one a line; read again if it changes")
+      ->needs(ca)
+      ->option_text("FILE")
+      ->group("TLS");
+  if (side == TlsSide::gateway) return;
   command
       .add_option("--tls-server-name", tls.server_name,
                   "Name or address in the gateway's certificate")

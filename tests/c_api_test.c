@@ -730,6 +730,42 @@ static int one_is_dead(void* context, const holdfast_relay_state* state) {
   return state->dead == 1 && state->sent_events == 2;
 }
 
+static void a_gateway_bars_certificates(void) {
+  const char* path = path_of("bars.db");
+  const char* listen[1] = {"tls+tcp://127.0.0.1:0"};
+  const holdfast_id unknown = {{7}};
+  holdfast_gateway_options options = {.struct_size = sizeof(options)};
+  holdfast_gateway* gateway = NULL;
+  holdfast_store* store = NULL;
+  sqlite3* db;
+  int both;
+
+  CHECK_OK(holdfast_store_init(path, NULL, NULL, &status));
+  CHECK_OK(holdfast_store_open(path, HOLDFAST_ACCESS_READ_WRITE, NULL, &store, &status));
+  db = open_database(path, 2);
+  CHECK_OK(holdfast_store_deny_certificate(store, "pump7", &status));
+  CHECK(number(db, "SELECT count(*) FROM inbox_denied WHERE name='pump7'") == 1);
+  CHECK_OK(holdfast_store_allow_certificate(store, "pump7", NULL, &status));
+  CHECK(number(db, "SELECT count(*) FROM inbox_denied") == 0);
+  CHECK_CODE(holdfast_store_allow_certificate(store, "pump7", &unknown, &status),
+             HOLDFAST_NOT_FOUND);
+  CHECK_CODE(holdfast_store_deny_certificate(store, "", &status), HOLDFAST_INVALID);
+  CHECK_CODE(holdfast_store_deny_certificate(NULL, "pump7", &status), HOLDFAST_INVALID);
+  sqlite3_close(db);
+  holdfast_store_close(store);
+
+  // The list is read with the other files, and never taken for empty.
+  options.database = path;
+  options.listen = listen;
+  options.listen_count = 1;
+  options.tls_revoked_file = "/no such/revoked";
+  for (both = 0; both < 2; ++both) {
+    CHECK(holdfast_gateway_start(&options, &gateway, &status) != HOLDFAST_OK);
+    options.tls.ca_file = options.tls.cert_file = options.tls.key_file = "/no such/ca.crt";
+  }
+  CHECK(strstr(status.text, "/no such/ca.crt") != NULL);
+}
+
 static void a_sink_in_c_gets_every_event(void) {
   const char* path = path_of("sink.db");
   holdfast_relay_options from = {.struct_size = sizeof(from)};
@@ -771,6 +807,7 @@ int main(void) {
   what_is_readable_is_salvaged();
   the_whole_path_from_c();
   a_sink_in_c_gets_every_event();
+  a_gateway_bars_certificates();
   snprintf(command, sizeof(command), "rm -rf %s", folder);
   if (failures == 0 && system(command) != 0) ++failures;
   printf("%d checks, %d failed\n", checks, failures);

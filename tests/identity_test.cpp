@@ -285,7 +285,8 @@ TEST_CASE("a revoked certificate is refused, and its connection cut, within seco
   Fleet::emit(fleet.db("pump7"));
   relay.wake();
   REQUIRE(becomes_true([&] { return fleet.stored() == 2; }));
-  // Idle, and cut all the same.
+  // Idle, and cut all the same; also while a certificate that was renewed badly is not taken.
+  write_file(fleet.tls("127.0.0.1").cert_file, "no certificate\n");
   write_file(fleet.revoked,
              "# stolen\n00:" + sevens.substr(0, 2) + ":" + sevens.substr(2) + "  # pump7\n");
   const std::int64_t from = system_clock().boot_ms();
@@ -504,6 +505,19 @@ TEST_CASE("holdfast certs: keys for their owner alone, the right usage, nothing 
   CHECK(read_file(dir + "/pump7.key") == key);
   CHECK(certs({"device", "pump7", "--force"}).code() == 0);
   CHECK(read_file(dir + "/pump7.key") != key);
+
+  // None outlives its CA.
+  CertificateFacts ca;
+  REQUIRE(certs({"init", "--days", "5", "--force"}).code() == 0);
+  REQUIRE(certs({"device", "pump8"}).code() == 0);
+  REQUIRE(read_certificate(dir + "/ca.crt", ca).ok());
+  REQUIRE(read_certificate(dir + "/pump8.crt", facts).ok());
+  CHECK(facts.not_after_ms <= ca.not_after_ms);
+  REQUIRE(certs({"init", "--days", "1", "--force"}).code() == 0);
+  const RunResult too_late = certs({"device", "pump9"});
+  CHECK(too_late.code() == 1);
+  CHECK(has(too_late.err, "make a new one"));
+  CHECK(::access((dir + "/pump9.key").c_str(), F_OK) != 0);
 }
 
 TEST_CASE("doctor and metrics tell when the certificates end; a renewal is noted by itself") {

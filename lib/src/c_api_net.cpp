@@ -111,6 +111,7 @@ RelayOptions options_of(const holdfast_relay_options& given) {
   own.batch_bytes_max = or_default(given.batch_bytes_max, own.batch_bytes_max);
   own.reserve_bytes = given.reserve_bytes < 0 ? 0 : or_default(given.reserve_bytes, kReserveBytes);
   own.tls = tls_of(given.tls);
+  own.tls.revoked_file = text(given.tls_revoked_file);
   own.log = log_of(given.log, given.context);
   return own;
 }

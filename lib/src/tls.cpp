@@ -155,31 +155,60 @@ std::string date_text(std::int64_t ms) {
 Status Tls::open(Side side, const TlsOptions& options, const Clock& clock, std::int64_t known_ms,
                  std::shared_ptr<Tls>& out) {
   std::shared_ptr<Tls> made(new Tls(side, options, clock, known_ms));
-  made->stamp_ = stamp_of(options);
-  const Status status = load(side, options, made->credentials_);
+  made->stamp_ = made->stamp_of_credentials();
+  made->revoked_stamp_ = stamp_of({&options.revoked_file});
+  Status status = load(side, options, made->credentials_);
+  if (status.ok() && made->has_revocations())
+    status = read_revoked(options.revoked_file, made->revoked_);
   if (status.ok()) out = std::move(made);
   return status;
 }
 
+std::string Tls::stamp_of_credentials() const {
+  return stamp_of({&options_.ca_file, &options_.cert_file, &options_.key_file});
+}
+
+void Tls::tell(const std::string& news) {
+  news_ += (news_.empty() ? "" : "; ") + news;
+  if (changed_) changed_();
+}
+
 // The stamp is taken first: a change while the files are read is seen then.
 std::shared_ptr<const Credentials> Tls::current() {
-  const std::string stamp = stamp_of(options_);
+  const std::string stamp = stamp_of_credentials();
   if (closed_ || stamp == stamp_) return credentials_;
   stamp_ = stamp;
   std::shared_ptr<const Credentials> read;
   const Status status = load(side_, options_, read);
-  if (status.ok()) {
-    const std::int64_t now = clock_.boot_ms();
-    while (!retired_.empty() && retired_.front().first < now - kRetiredKeptMs) retired_.pop_front();
-    retired_.emplace_back(now, std::move(credentials_));
-    credentials_ = std::move(read);
-    news_ = "TLS files read again: " + described(credentials_->own) + ", valid until " +
-            date_text(credentials_->own.not_after_ms);
-  } else {
-    news_ = std::string("TLS files changed, but the old ones stay in use: ") + status.text();
+  if (!status.ok()) {
+    tell(std::string("TLS files changed, but the old ones stay in use: ") + status.text());
+    return credentials_;
   }
-  if (changed_) changed_();
+  const std::int64_t now = clock_.boot_ms();
+  while (!retired_.empty() && retired_.front().first < now - kRetiredKeptMs) retired_.pop_front();
+  retired_.emplace_back(now, std::move(credentials_));
+  credentials_ = std::move(read);
+  tell("TLS files read again: " + described(credentials_->own) + ", valid until " +
+       date_text(credentials_->own.not_after_ms));
   return credentials_;
+}
+
+// Apart from the other files: a certificate that was renewed badly must not hold back a revocation.
+const Serials& Tls::revoked() {
+  if (closed_ || !has_revocations()) return revoked_;
+  const std::string stamp = stamp_of({&options_.revoked_file});
+  if (stamp == revoked_stamp_) return revoked_;
+  revoked_stamp_ = stamp;
+  Serials read;
+  const Status status = read_revoked(options_.revoked_file, read);
+  if (!status.ok()) {
+    tell(std::string("TLS revocation list changed, but the old one stays in force: ") +
+         status.text());
+    return revoked_;
+  }
+  revoked_ = std::move(read);
+  tell("TLS revocation list read again: " + std::to_string(revoked_.size()) + " serial number(s)");
+  return revoked_;
 }
 
 PemTexts Tls::pem() {
@@ -214,7 +243,7 @@ std::int64_t Tls::latest_known() {
 
 bool Tls::is_revoked(const std::string& serial) {
   const Lock lock(mutex_);
-  return current()->revoked.count(serial) != 0;
+  return revoked().count(serial) != 0;
 }
 
 void Tls::watch(std::function<void()> changed) {
@@ -300,7 +329,7 @@ void Tls::judge(const mbedtls_x509_crt& certificate, int depth, std::uint32_t& f
   if (facts.not_before_ms > now && wall_known(wall)) flags |= MBEDTLS_X509_BADCERT_FUTURE;
   if (depth == 0 && side_ == Side::device && has_address(certificate))
     flags &= ~static_cast<std::uint32_t>(MBEDTLS_X509_BADCERT_CN_MISMATCH);
-  if (current()->revoked.count(facts.serial) != 0) flags |= MBEDTLS_X509_BADCERT_REVOKED;
+  if (revoked().count(facts.serial) != 0) flags |= MBEDTLS_X509_BADCERT_REVOKED;
   if (depth == 0 && side_ == Side::gateway && !check_certificate_name(facts.name).ok())
     flags |= MBEDTLS_X509_BADCERT_OTHER;
   if (depth == 0) presented = facts;

@@ -18,6 +18,7 @@
 #include "holdfast/clock.hpp"
 #include "holdfast/tls.hpp"
 #include "tls_files.hpp"
+#include "tls_revoked.hpp"
 
 struct mbedtls_ssl_context;
 struct mbedtls_x509_crt;
@@ -69,8 +70,11 @@ class Tls {
  private:
   Tls(Side side, const TlsOptions& options, const Clock& clock, std::int64_t known_ms)
       : side_(side), options_(options), clock_(clock), known_ms_(known_ms) {}
+  std::string stamp_of_credentials() const;
   // With the mutex held.
   std::shared_ptr<const Credentials> current();
+  const Serials& revoked();
+  void tell(const std::string& news);
   std::int64_t latest_known();
   bool has_address(const mbedtls_x509_crt& certificate) const;
 
@@ -81,6 +85,8 @@ class Tls {
   std::mutex mutex_;
   std::shared_ptr<const Credentials> credentials_;
   std::string stamp_;
+  Serials revoked_;
+  std::string revoked_stamp_;
   // Replaced ones, with the boot time when: a handshake under way may use them.
   std::deque<std::pair<std::int64_t, std::shared_ptr<const Credentials>>> retired_;
   std::function<void()> changed_;

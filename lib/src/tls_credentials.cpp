@@ -6,8 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 
@@ -94,6 +92,8 @@ Status read_open(int fd, const char* what, const std::string& file, bool secret,
   return Status();
 }
 
+}  // namespace
+
 Status read_file(const char* what, const std::string& file, bool secret, std::string& out) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return file_error(errno, what, file);
@@ -102,48 +102,13 @@ Status read_file(const char* what, const std::string& file, bool secret, std::st
   return status;
 }
 
+namespace {
+
 Status read_pem(const char* what, const std::string& file, bool secret, std::string& out) {
   Status status = read_file(what, file, secret, out);
   if (!status.ok()) return status;
   if (out.find("-----BEGIN ") == std::string::npos || out.find('\0') != std::string::npos)
     return bad_file(what, file, "holds no PEM text (-----BEGIN ...)");
-  return status;
-}
-
-// "00:a1 # pump7, stolen" → "A1"; "": nothing on this line. False: no serial number.
-bool parse_serial(std::string_view line, std::string& serial) {
-  serial.clear();
-  line = line.substr(0, line.find('#'));
-  const std::size_t first = line.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return true;
-  line = line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
-  for (const char c : line) {
-    if (c == ':') continue;
-    if (!std::isxdigit(static_cast<unsigned char>(c))) return false;
-    if (c != '0' || !serial.empty())
-      serial += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return !serial.empty() && serial.size() <= kSerialDigitsMax;
-}
-
-Status read_revoked(const std::string& file, std::set<std::string>& out) {
-  std::string text;
-  Status status = read_file("revocation list", file, false, text);
-  if (!status.ok()) return status;
-  int number = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string serial;
-    ++number;
-    if (!parse_serial(std::string_view(text).substr(at, end - at), serial))
-      return Status::error(Code::invalid,
-                           "TLS revocation list %s, line %d: give one serial number a line, "
-                           "hexadecimal, at most %d digits; # begins a comment",
-                           file.c_str(), number, static_cast<int>(kSerialDigitsMax));
-    // As CertificateFacts has it: whole bytes.
-    if (!serial.empty()) out.insert(serial.size() % 2 != 0 ? "0" + serial : serial);
-    at = end + 1;
-  }
   return status;
 }
 
@@ -243,18 +208,15 @@ Status load(Side side, const TlsOptions& options, std::shared_ptr<const Credenti
     status = read_pem("certificate", options.cert_file, false, made->pem.certificate);
   if (status.ok()) status = read_pem("key", options.key_file, true, made->pem.key);
   if (status.ok()) status = parse(side, options, *made);
-  if (status.ok() && !options.revoked_file.empty())
-    status = read_revoked(options.revoked_file, made->revoked);
   if (!status.ok()) return status;
   made->own = facts_of(made->chain);
   out = std::move(made);
   return status;
 }
 
-std::string stamp_of(const TlsOptions& options) {
+std::string stamp_of(std::initializer_list<const std::string*> files) {
   std::string stamp;
-  for (const std::string* file :
-       {&options.ca_file, &options.cert_file, &options.key_file, &options.revoked_file}) {
+  for (const std::string* file : files) {
     struct stat info{};
     if (::stat(file->c_str(), &info) != 0) {
       stamp += "none;";

@@ -5,8 +5,8 @@
 #include <mbedtls/pk.h>
 #include <mbedtls/x509_crt.h>
 
+#include <initializer_list>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "holdfast/tls.hpp"
@@ -24,15 +24,17 @@ struct Credentials {
   mbedtls_x509_crt ca, chain;
   mbedtls_pk_context key;
   CertificateFacts own;
-  std::set<std::string> revoked;  // serial numbers, as in CertificateFacts
 };
 
 // Errors name the file and what is wrong with it: missing, not readable, no PEM, a certificate for
 // the other side, a key that does not fit it, a key that everybody can read.
 Status load(Side side, const TlsOptions& options, std::shared_ptr<const Credentials>& out);
 
+// A regular file of at most kTlsFileBytesMax; one that is `secret` must not be open to everybody.
+Status read_file(const char* what, const std::string& file, bool secret, std::string& out);
+
 // Changes when one of the files does.
-std::string stamp_of(const TlsOptions& options);
+std::string stamp_of(std::initializer_list<const std::string*> files);
 
 CertificateFacts facts_of(const mbedtls_x509_crt& certificate);
 std::int64_t ms_of(const mbedtls_x509_time& time);

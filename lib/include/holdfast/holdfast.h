@@ -729,6 +729,7 @@ typedef struct holdfast_relay_options {
   int64_t reserve_bytes;  // held back on the disk in <database>-reserve, for writing what was
                           // acknowledged when it is full; default 4 MiB; < 0: none
   holdfast_tls tls;       // for tls+tcp://
+  const char* tls_revoked_file;  // gateways' certificates not accepted any more; see tls.hpp
 } holdfast_relay_options;
 
 typedef enum holdfast_phase {

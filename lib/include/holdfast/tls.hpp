@@ -31,9 +31,9 @@ struct TlsOptions {
 
   // Certificates that are not accepted any more: one serial number a line, hexadecimal as `openssl
   // x509 -serial` prints it (colons and leading zeros do not matter); # begins a comment. "": none.
-  // A gateway cuts their connections, too, within kRevokedLookMs of a change. A file that cannot be
-  // read, or a line that is no serial number, is an error at the start; later it is logged, and the
-  // list before stays in force. Missing is not empty.
+  // A gateway cuts their connections, too, within kRevokedLookMs of a change; a relay looks when it
+  // connects. A file that cannot be read, or a line that is no serial number, is an error at the
+  // start; later it is logged, and the list before stays in force. Missing is not empty.
   std::string revoked_file;
 
   bool empty() const {
