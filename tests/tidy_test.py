@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The layering holds (tests/tidy/tidy.py), and the check is able to fail: seeded into a copy, each
-kind of violation is found, at its place."""
+"""The layering holds (tests/tidy/tidy.py), the table of limits is true (tests/tidy/limits.py), and the
+checks are able to fail: seeded into a copy, each kind of violation is found, at its place."""
 
 import os
 import shutil
@@ -12,6 +12,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 TIDY = os.path.join(ROOT, "tests/tidy/tidy.py")
 sys.path.insert(0, os.path.dirname(TIDY))
 sys.dont_write_bytecode = True
+import limits  # noqa: E402
 import tidy  # noqa: E402
 
 # file to add to the copy, its text, and the finding it must give (None: no finding)
@@ -66,13 +67,30 @@ def control_on_disk():
             yield f"control: tidy.py exits {run.returncode} on a seeded copy:\n{run.stdout}{run.stderr}"
 
 
+def limits_controls(table):
+    """A table with another value, without a row, or without words is found to be wrong."""
+    row = next(line for line in table.splitlines() if "`kMaxPayloadBytes`" in line)
+    for what, spoilt in [
+        ("is 900 * 1024, in the table", row.replace("900", "901")),
+        ("is not in the table", ""),
+        ("nothing says what", row.rsplit("|", 2)[0] + "| ? |"),
+        ("is no longer in", row + "\n" + row.replace("kMaxPayloadBytes", "kMaxGoneBytes")),
+    ]:
+        found = list(limits.findings(ROOT, table.replace(row, spoilt)))
+        if len(found) != 1 or what not in found[0]:
+            yield f"control: limits: expected one finding `{what}`, got {found}"
+
+
 def main():
     order, files = tidy.read_order(ROOT), dict(tidy.sources(ROOT))
     found = list(controls(order, files)) + list(control_on_disk())
     found += tidy.findings(order, files)
+    with open(os.path.join(ROOT, limits.TABLE), encoding="utf-8") as f:
+        table = f.read()
+    found += list(limits.findings(ROOT, table)) + list(limits_controls(table))
     for line in found:
         print(line)
-    print(f"{len(files)} files, {len(SEEDS) + 1} seeded controls, {len(found)} findings")
+    print(f"{len(files)} files, {len(SEEDS) + 5} seeded controls, {len(found)} findings")
     return 1 if found else 0
 
 

@@ -36,7 +36,6 @@ constexpr int kDeadAfterRejections = 10;
 constexpr int kMaxExceptionsPerDestination = 4096;  // beyond that the cursor stops (G8)
 constexpr int kMaxBatchEvents = 1024;
 constexpr std::size_t kMaxBatchBytes = 64 * 1024;  // or one event, if larger
-constexpr int kMaxUrls = 8;
 constexpr std::int64_t kOutboxRetentionMs = 7LL * 24 * 3600 * 1000;
 constexpr std::int64_t kInboxRetentionMs = 14LL * 24 * 3600 * 1000;
 constexpr int kPurgeStepRows = 5000;
