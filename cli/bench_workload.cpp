@@ -49,7 +49,6 @@ Status Producer::open(const std::string& database, std::function<void()> on_comm
   Status status = Store::open(database, Access::read_write, store_options, impl_->store);
   if (!status.ok()) return status;
   OutboxOptions options;
-  options.busy_timeout_ms = 0;  // the store's own, jittered waiting stays
   options.on_commit = std::move(on_commit);
   return Outbox::attach(impl_->store.connection(), options, impl_->outbox);
 }

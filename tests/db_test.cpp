@@ -4,7 +4,10 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <thread>
+
 #include "holdfast/clock.hpp"
+#include "platform.hpp"
 #include "support/command_line.hpp"
 #include "support/connection.hpp"
 
@@ -138,13 +141,55 @@ TEST_CASE("a second statement smuggled into one is refused") {
   CHECK(rows == 0);
 }
 
-TEST_CASE("a busy timeout is set only where there is none") {
+namespace {
+
+// Whether this connection still waits for a lock when it is held for so long, and then gets it.
+bool waits_out(sqlite3* db, Connection& holder, int held_ms) {
+  holder.run("BEGIN IMMEDIATE");
+  std::thread release([&] {
+    platform::sleep_us(held_ms * 1000);
+    holder.run("COMMIT");
+  });
+  Transaction transaction(db);
+  const bool got = transaction.begin().ok();
+  release.join();
+  return got;
+}
+
+}  // namespace
+
+TEST_CASE("a connection gets a way to wait for locks only where it has none") {
   TemporaryDirectory directory;
+  Connection holder(directory.file("app.db"));
   Connection bare(directory.file("app.db"), Connection::Kind::bare);
-  ensure_busy_timeout(bare, 0);
-  CHECK(bare.number("PRAGMA busy_timeout") == 0);
-  ensure_busy_timeout(bare, 321);
+  ensure_busy_wait(bare, 0);
+  CHECK_FALSE(waits_out(bare, holder, 50));  // control: such a connection does not wait
+  ensure_busy_wait(bare, 5'000);
+  CHECK(waits_out(bare, holder, 50));
+  ensure_busy_wait(bare, 1);  // it has one now
+  CHECK(waits_out(bare, holder, 50));
+  bare.run("PRAGMA busy_timeout=321");
+  ensure_busy_wait(bare, 999);
   CHECK(bare.number("PRAGMA busy_timeout") == 321);
-  ensure_busy_timeout(bare, 999);
-  CHECK(bare.number("PRAGMA busy_timeout") == 321);
+}
+
+TEST_CASE("a connection's waiting for locks ends after its timeout") {
+  TemporaryDirectory directory;
+  Connection holder(directory.file("app.db"));
+  Connection bare(directory.file("app.db"), Connection::Kind::bare);
+  ensure_busy_wait(bare, 100);
+  holder.run("BEGIN IMMEDIATE");
+  const std::int64_t began = system_clock().boot_ms();
+  CHECK(Transaction(bare).begin().code() == Code::busy);
+  CHECK(system_clock().boot_ms() - began >= 99);
+  CHECK(system_clock().boot_ms() - began < 5'000);
+}
+
+TEST_CASE("a connection of Holdfast's own keeps its way to wait for locks when it is attached") {
+  TemporaryDirectory directory;
+  Connection holder(directory.file("app.db"));
+  Db db;
+  must(Db::open(directory.file("app.db"), OpenMode::read_write, 5'000, db));
+  ensure_busy_wait(db.handle(), 1);
+  CHECK(waits_out(db.handle(), holder, 50));
 }

@@ -3,7 +3,11 @@
 #include <doctest/doctest.h>
 #include <sqlite3.h>
 
+#include <thread>
+
 #include "db.hpp"
+#include "holdfast/store.hpp"
+#include "platform.hpp"
 #include "support/command_line.hpp"
 #include "support/connection.hpp"
 #include "support/manual_clock.hpp"
@@ -96,18 +100,33 @@ TEST_CASE(
   CHECK(attach(app).code() == Code::newer_schema);
 }
 
-TEST_CASE("attach sets a busy timeout only if the application has none") {
+TEST_CASE("attach leaves the busy timeout of an application alone") {
   Fixture f;
   Connection bare(f.path, Connection::Kind::bare);
-  bare.run("PRAGMA synchronous=FULL");
-  OutboxOptions options;
-  options.busy_timeout_ms = 1234;
+  bare.run("PRAGMA synchronous=FULL; PRAGMA busy_timeout=77");
   Outbox outbox;
-  must(Outbox::attach(bare, options, outbox));
-  CHECK(bare.number("PRAGMA busy_timeout") == 1234);
-  bare.run("PRAGMA busy_timeout=77");
-  must(Outbox::attach(bare, options, outbox));
+  must(Outbox::attach(bare, {}, outbox));
   CHECK(bare.number("PRAGMA busy_timeout") == 77);
+}
+
+TEST_CASE("producers on stores of their own wait for each other as long as a store waits") {
+  Fixture f;
+  Connection holder(f.path);
+  Store store;
+  must(Store::open(f.path, Access::read_write, {}, store));
+  OutboxOptions options;
+  options.busy_timeout_ms = 1;  // shorter than the store's: it would end the wait below
+  Outbox outbox;
+  must(Outbox::attach(store.connection(), options, outbox));
+  holder.run("BEGIN IMMEDIATE");
+  std::thread release([&] {
+    platform::sleep_us(50'000);
+    holder.run("COMMIT");
+  });
+  CHECK(store.begin().ok());
+  release.join();
+  must(outbox.emit(sensor_event("a")));
+  must(store.commit());
 }
 
 TEST_CASE("business change and event commit together or vanish together (G1)") {

@@ -68,18 +68,6 @@ const char* advice(Code code) {
 
 }  // namespace
 
-// SQLite's own busy handler sleeps up to 100 ms between looks and so starves against a writer that
-// commits in a tight loop. Short random steps are fair and need no more than a look per step.
-int Db::on_busy(void* context, int count) {
-  auto* state = static_cast<BusyState*>(context);
-  const std::int64_t now = system_clock().boot_ms();
-  if (count == 0) state->started_ms = now;
-  if (now - state->started_ms >= state->timeout_ms) return 0;
-  const std::int64_t ceiling_us = std::min<std::int64_t>(100LL << std::min(count, 5), 2000);
-  platform::sleep_us(50 + static_cast<std::int64_t>(platform::random_u64() % ceiling_us));
-  return 1;
-}
-
 Status sqlite_status(sqlite3* db, int rc, const char* what) {
   const Code code = code_of(rc);
   if (code == Code::ok) return Status();
@@ -216,6 +204,43 @@ bool Statement::column_is_text(int index) const {
 
 // --- Db ----------------------------------------------------------------------------------------
 
+namespace {
+
+// SQLite's own busy handler sleeps up to 100 ms between looks and so starves against a writer that
+// commits in a tight loop. Short random steps are fair and need no more than a look per step.
+int look_again(void* context, int count) {
+  auto* wait = static_cast<BusyWait*>(context);
+  const std::int64_t now = system_clock().boot_ms();
+  if (count == 0) wait->started_ms = now;
+  if (now - wait->started_ms >= wait->timeout_ms) return 0;
+  const std::int64_t ceiling_us = std::min<std::int64_t>(100LL << std::min(count, 5), 2000);
+  platform::sleep_us(50 + static_cast<std::int64_t>(platform::random_u64() % ceiling_us));
+  return 1;
+}
+
+// SQLite tells nobody which busy handler a connection has. So one that waits with look_again() has
+// an SQL function of this name, which does nothing; on a connection that is not ours it owns the
+// BusyWait, for SQLite destroys it with the connection.
+constexpr const char* kWaitMark = "holdfast_waits";
+
+void no_value(sqlite3_context* context, int, sqlite3_value**) { sqlite3_result_null(context); }
+
+int mark_waiting(sqlite3* db, BusyWait* owned) {
+  return sqlite3_create_function_v2(db, kWaitMark, 0, SQLITE_UTF8 | SQLITE_DIRECTONLY, owned,
+                                    no_value, nullptr, nullptr,
+                                    [](void* wait) { delete static_cast<BusyWait*>(wait); });
+}
+
+bool marked_waiting(sqlite3* db) {
+  Statement statement;
+  Status status = statement.prepare(db, "PRAGMA function_list");
+  while (status.ok() && statement.step(status, "function_list"))
+    if (statement.column_text(0) == kWaitMark) return true;
+  return false;
+}
+
+}  // namespace
+
 Db::~Db() { close(); }
 
 Db::Db(Db&& other) noexcept
@@ -280,8 +305,10 @@ Status Db::open(const std::string& path, OpenMode mode, int busy_timeout_ms, Db&
   db.path_ = path;
   const int rc = sqlite3_open_v2(path.c_str(), &db.db_, flags, nullptr);
   if (rc != SQLITE_OK) return open_failure(db.db_, rc, path, mode);
-  db.busy_ = std::make_unique<BusyState>();
+  db.busy_ = std::make_unique<BusyWait>();
   db.set_busy_timeout(busy_timeout_ms);
+  if (mark_waiting(db.db_, nullptr) != SQLITE_OK)
+    return sqlite_status(db.db_, sqlite3_errcode(db.db_), path.c_str());
   // The first read finds out whether this is a database at all.
   std::int64_t version = 0;
   Status status = db.query_int("PRAGMA schema_version", version, path.c_str());
@@ -387,7 +414,7 @@ Status Db::sync_folder() {
 
 void Db::set_busy_timeout(int ms) {
   busy_->timeout_ms = ms;
-  sqlite3_busy_handler(db_, on_busy, busy_.get());
+  sqlite3_busy_handler(db_, look_again, busy_.get());
 }
 
 Status Db::relax_synchronous() { return exec("PRAGMA synchronous=NORMAL", path_.c_str()); }
@@ -515,12 +542,20 @@ std::string main_file(sqlite3* db) {
   return name != nullptr ? name : "";
 }
 
-void ensure_busy_timeout(sqlite3* db, int ms) {
+void ensure_busy_wait(sqlite3* db, int ms) {
   Statement statement;
   Status status = statement.prepare(db, "PRAGMA busy_timeout");
   if (!status.ok()) return;
   const bool none = statement.step(status, "busy_timeout") && statement.column_int(0) == 0;
-  if (none && ms > 0) sqlite3_busy_timeout(db, ms);
+  statement.finalize();
+  if (!none || ms <= 0 || marked_waiting(db)) return;
+  auto* wait = new BusyWait;
+  wait->timeout_ms = ms;
+  // SQLite has destroyed it if that fails.
+  if (mark_waiting(db, wait) == SQLITE_OK)
+    sqlite3_busy_handler(db, look_again, wait);
+  else
+    sqlite3_busy_timeout(db, ms);
 }
 
 namespace {

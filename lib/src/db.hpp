@@ -96,6 +96,12 @@ class RawFile {
 
 enum class OpenMode { read_only, read_write, create };
 
+// How a connection waits for a lock: it looks again after short random steps, for at most so long.
+struct BusyWait {
+  std::int64_t timeout_ms = 0;
+  std::int64_t started_ms = 0;
+};
+
 // A connection that Holdfast owns: WAL, synchronous FULL, no automatic checkpoint, jittered busy
 // waits. Used by one thread at a time.
 class Db {
@@ -129,15 +135,9 @@ class Db {
   Status sync_folder();
 
  private:
-  struct BusyState {
-    std::int64_t timeout_ms = 0;
-    std::int64_t started_ms = 0;
-  };
-  static int on_busy(void* context, int count);
-
   sqlite3* db_ = nullptr;
   std::string path_;
-  std::unique_ptr<BusyState> busy_;
+  std::unique_ptr<BusyWait> busy_;
 };
 
 // BEGIN IMMEDIATE … COMMIT. Rolls back when it goes out of scope uncommitted.
@@ -165,9 +165,11 @@ std::int64_t last_insert_rowid(sqlite3* db);
 void set_last_insert_rowid(sqlite3* db, std::int64_t rowid);
 std::int64_t changed_rows(sqlite3* db);
 std::string main_file(sqlite3* db);  // "" for in-memory and temporary databases
-// Sets a busy timeout only if PRAGMA busy_timeout reads 0. A busy handler of the application's own
-// reads 0 too and would be replaced; pass 0 to leave the connection alone.
-void ensure_busy_timeout(sqlite3* db, int ms);
+// Lets a connection that waits for no lock wait as Db's do, at most `ms`. One with a PRAGMA
+// busy_timeout stays as it is, and so does one that waits like this already, such as a Db's. A busy
+// handler of the application's own reads as no timeout and is replaced; pass 0 to leave the
+// connection alone.
+void ensure_busy_wait(sqlite3* db, int ms);
 // Installs `hook(frames)`, called after each commit in WAL mode; replaces any other WAL hook and so
 // ends SQLite's automatic checkpoints on this connection. Cheap to call again.
 using WalHook = void (*)(void* context, int frames);

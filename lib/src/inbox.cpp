@@ -236,7 +236,7 @@ Status Inbox::attach(sqlite3* db, const InboxOptions& options, Inbox& out) {
   impl->db = db;
   impl->options = options;
   const std::string path = main_file(db);
-  if (options.busy_timeout_ms > 0) ensure_busy_timeout(db, options.busy_timeout_ms);
+  if (options.busy_timeout_ms > 0) ensure_busy_wait(db, options.busy_timeout_ms);
   Status status = check_schema(db, path);
   if (status.ok()) status = check_durability(db, path);
   if (!status.ok()) return status;

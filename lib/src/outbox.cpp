@@ -85,7 +85,7 @@ Status Outbox::attach(sqlite3* db, const OutboxOptions& options, Outbox& out) {
   impl->options = options;
   impl->path = main_file(db);
   impl->options.checkpoint_frames = checkpoint_frames_on(impl->path, options.checkpoint_frames);
-  if (options.busy_timeout_ms > 0) ensure_busy_timeout(db, options.busy_timeout_ms);
+  if (options.busy_timeout_ms > 0) ensure_busy_wait(db, options.busy_timeout_ms);
   Status status = check_schema(db, impl->path);
   if (status.ok())
     status = check_durability(db, impl->path, options.durability == Durability::relaxed);

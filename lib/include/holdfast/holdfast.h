@@ -191,9 +191,10 @@ typedef enum holdfast_fate { HOLDFAST_ABSENT = 0, HOLDFAST_COMMITTED = 1 } holdf
 // Binds to your own connection, whose main database has Holdfast's tables (holdfast_store_init).
 // The connection must outlive the outbox. Refused: HOLDFAST_NOT_DURABLE if it is not in WAL mode
 // with synchronous FULL or EXTRA, is in exclusive locking mode or has other files attached;
-// HOLDFAST_NO_SCHEMA, HOLDFAST_NEWER_SCHEMA. Effects on the connection: a busy timeout if it had
-// none, wal_autocheckpoint 0 and the WAL hook, journal_size_limit 16 MiB (less on a small file
-// system) if it had none. options may be NULL.
+// HOLDFAST_NO_SCHEMA, HOLDFAST_NEWER_SCHEMA. Effects on the connection: if it had no busy timeout,
+// a busy handler that looks again after short random steps (one of your own is not seen and is
+// replaced, unless busy_timeout_ms is < 0); wal_autocheckpoint 0 and the WAL hook;
+// journal_size_limit 16 MiB (less on a small file system) if it had none. options may be NULL.
 holdfast_code holdfast_outbox_attach(struct sqlite3* db, const holdfast_outbox_options* options,
                                      holdfast_outbox** outbox, holdfast_status* status);
 

@@ -46,7 +46,7 @@ using Handler = std::function<HandlerResult(const EventRecord& event, sqlite3* d
 
 struct InboxOptions {
   VersionGuard guard = VersionGuard::apply_all;
-  int busy_timeout_ms = 5000;  // set on the connection only if it has none
+  int busy_timeout_ms = 5000;  // as OutboxOptions
   const Clock* clock = nullptr;
 };
 

@@ -37,7 +37,7 @@ constexpr int kCheckpointFrames = 500;
 
 struct OutboxOptions {
   Durability durability = Durability::full;
-  int busy_timeout_ms = 5000;  // set on the connection only if it has none
+  int busy_timeout_ms = 5000;  // set on the connection only if it has none; 0: leave it alone
   // 0: the application checkpoints by itself, guarded. Fewer on a file system below 64 MiB.
   int checkpoint_frames = kCheckpointFrames;
   // Called after each commit that emitted, on the committing thread: hand it Relay::waker() to wake
@@ -71,7 +71,10 @@ class Outbox {
   // (one COMMIT syncs them one after the other in WAL mode, so G1 would not hold:
   // sqlite.org/lang_attach.html), no_schema, newer_schema.
   //
-  // Effects on the connection: a busy timeout if it had none; wal_autocheckpoint 0 and the WAL hook
+  // Effects on the connection: if it had no busy timeout, a busy handler that looks again after
+  // short random steps, for SQLite's own waiting starves beside a busy writer (a handler of your
+  // own is not seen and is replaced, unless busy_timeout_ms is 0; a Store's connection keeps what
+  // it has; PRAGMA busy_timeout ends it); wal_autocheckpoint 0 and the WAL hook
   // (sqlite.org/c3ref/wal_hook.html), because checkpoints run guarded (G12); journal_size_limit
   // 16 MiB (less on a small file system) if it had none, so that a WAL which a long reader let grow
   // becomes small again.
