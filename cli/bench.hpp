@@ -17,7 +17,6 @@
 namespace holdfast::cli::bench {
 
 constexpr std::size_t kPayloadBytes = 256;  // of each event
-constexpr int kBusyTimeoutMs = 30'000;      // 64 connections that each commit alone wait for long
 
 struct Figure {
   std::string name;
@@ -72,6 +71,15 @@ struct Written {
   std::int64_t call_bytes = 0, disk_bytes = 0;
 };
 Written written();
+// While one exists, counts what SQLite asks the disk to sync, for all connections opened meanwhile.
+class SyncCounter {
+ public:
+  SyncCounter();
+  ~SyncCounter();
+  SyncCounter(const SyncCounter&) = delete;
+  SyncCounter& operator=(const SyncCounter&) = delete;
+  static std::int64_t count();
+};
 double percentile(std::vector<double>& values, double part);  // sorts; 0 when empty
 
 // --- the application that is measured ---
@@ -88,6 +96,19 @@ class Producer {
   Status emit_batch(std::int64_t events);
   sqlite3* connection();
   Status write_row(std::int64_t value);  // into the open transaction
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+// All producers of a process, on threads of their own, through one Writer.
+class Producers {
+ public:
+  Producers();
+  ~Producers();
+  Status open(const std::string& database);
+  // One business row and one event; any thread.
+  Status emit();
 
  private:
   struct Impl;

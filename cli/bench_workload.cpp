@@ -4,6 +4,7 @@
 #include "bench.hpp"
 #include "db.hpp"
 #include "holdfast/store.hpp"
+#include "holdfast/writer.hpp"
 
 namespace holdfast::cli::bench {
 namespace {
@@ -30,6 +31,13 @@ std::string make_payload() {
   return text + "\"}";
 }
 
+Status insert_row(sqlite3* db, Statement& statement, std::int64_t value) {
+  Status status = statement.prepare(db, kRow);
+  if (!status.ok()) return status;
+  statement.bind(1, value);
+  return statement.run("bench");
+}
+
 }  // namespace
 
 struct Producer::Impl {
@@ -44,9 +52,7 @@ Producer::Producer(Producer&&) noexcept = default;
 
 Status Producer::open(const std::string& database, std::function<void()> on_commit) {
   impl_ = std::make_unique<Impl>();
-  StoreOptions store_options;
-  store_options.busy_timeout_ms = kBusyTimeoutMs;
-  Status status = Store::open(database, Access::read_write, store_options, impl_->store);
+  Status status = Store::open(database, Access::read_write, {}, impl_->store);
   if (!status.ok()) return status;
   OutboxOptions options;
   options.on_commit = std::move(on_commit);
@@ -56,10 +62,7 @@ Status Producer::open(const std::string& database, std::function<void()> on_comm
 sqlite3* Producer::connection() { return impl_->store.connection(); }
 
 Status Producer::write_row(std::int64_t value) {
-  Status status = impl_->row.prepare(connection(), kRow);
-  if (!status.ok()) return status;
-  impl_->row.bind(1, value);
-  return impl_->row.run("bench");
+  return insert_row(connection(), impl_->row, value);
 }
 
 Status Producer::emit() {
@@ -76,6 +79,26 @@ Status Producer::emit_batch(std::int64_t events) {
   Status status = impl_->store.begin();
   for (std::int64_t i = 0; i < events && status.ok(); ++i) status = impl_->outbox.emit(reading());
   return status.ok() ? impl_->store.commit() : status;
+}
+
+struct Producers::Impl {
+  Writer writer;
+  Statement row;  // after writer: finalized before its connection closes
+};
+
+Producers::Producers() = default;
+Producers::~Producers() = default;
+
+Status Producers::open(const std::string& database) {
+  impl_ = std::make_unique<Impl>();
+  return Writer::open(database, {}, impl_->writer);
+}
+
+Status Producers::emit() {
+  return impl_->writer.run([this](sqlite3* db, Outbox& outbox) {
+    const Status status = insert_row(db, impl_->row, 1);
+    return status.ok() ? outbox.emit(reading()) : status;
+  });
 }
 
 Status create_database(const std::string& path) {

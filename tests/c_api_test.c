@@ -793,11 +793,59 @@ static void a_sink_in_c_gets_every_event(void) {
   sqlite3_close(db);
 }
 
+typedef struct work_context {
+  const char* sensor;
+  int fails;
+} work_context;
+
+static holdfast_code write_reading(void* context, sqlite3* db, holdfast_outbox* outbox,
+                                   holdfast_status* told) {
+  const work_context* work = context;
+  const holdfast_event event = reading(work->sensor, "{}");
+  if (!execute(db, "INSERT INTO reading VALUES(1)")) return HOLDFAST_INVALID;
+  if (work->fails == 2) execute(db, "COMMIT");
+  if (holdfast_outbox_emit(outbox, &event, NULL, told) != HOLDFAST_OK) return told->code;
+  return work->fails == 1 ? HOLDFAST_FULL : HOLDFAST_OK;
+}
+
+static holdfast_code make_table(void* context, sqlite3* db) {
+  (void)context;
+  return execute(db, "CREATE TABLE IF NOT EXISTS reading(n)") ? HOLDFAST_OK : HOLDFAST_INVALID;
+}
+
+static void a_writer_commits_the_work_of_threads(void) {
+  const char* path = path_of("writer.db");
+  int commits = 0;
+  work_context works = {"a", 0}, fails = {"b", 1}, ends = {"c", 2};
+  holdfast_writer* writer = NULL;
+  holdfast_writer_options options = {.struct_size = sizeof(options)};
+  sqlite3* db;
+  options.setup = make_table;
+  options.on_commit = count_commit;
+  options.context = &commits;
+  CHECK_CODE(holdfast_writer_open(path, &options, &writer, &status), HOLDFAST_NOT_FOUND);
+  CHECK_OK(holdfast_store_init(path, NULL, NULL, &status));
+  CHECK_OK(holdfast_writer_open(path, &options, &writer, &status));
+  CHECK_OK(holdfast_writer_run(writer, write_reading, &works, &status));
+  CHECK_CODE(holdfast_writer_run(writer, write_reading, &fails, &status), HOLDFAST_FULL);
+  CHECK_CODE(holdfast_writer_run(writer, write_reading, &ends, &status), HOLDFAST_MISUSE);
+  CHECK_CODE(holdfast_writer_run(writer, NULL, NULL, &status), HOLDFAST_INVALID);
+  CHECK_CODE(holdfast_writer_run(NULL, write_reading, &works, &status), HOLDFAST_INVALID);
+  holdfast_writer_close(writer);
+  holdfast_writer_close(NULL);
+  CHECK(commits == 1);
+  db = open_database(path, 2);
+  CHECK(number(db, "SELECT count(*) FROM reading") == 1);
+  CHECK(number(db, "SELECT count(*) FROM outbox_event") == 1);
+  sqlite3_close(db);
+}
+
 int main(void) {
   char command[64];
   if (mkdtemp(folder) == NULL) return 1;
   names_and_ids();
   an_event_commits_with_the_data_or_not_at_all();
+  a_writer_commits_the_work_of_threads();
   what_is_not_durable_is_refused();
   null_and_unset_sizes_are_errors_and_nothing_worse();
   an_effect_happens_once();

@@ -51,7 +51,8 @@ std::set<std::string> expected_names() {
       "fill_10k",  "start_10k", "relay_rss_10k"};
   for (const int producers : {1, 16, 64}) {
     for (const char* name :
-         {"sync_limit", "emit", "emit_p99", "bytes_per_event", "disk_bytes_per_event"}) {
+         {"sync_limit", "emit", "emit_p99", "syncs_per_commit", "bytes_per_event",
+          "disk_bytes_per_event"}) {
       names.insert(name + suffix(producers));
     }
   }

@@ -7,6 +7,7 @@
 #include "holdfast/outbox.hpp"
 #include "holdfast/store.hpp"
 #include "holdfast/version.hpp"
+#include "holdfast/writer.hpp"
 
 using namespace holdfast;
 using namespace holdfast::c_api;
@@ -61,7 +62,12 @@ static_assert(std::string_view(HOLDFAST_VERSION) == HOLDFAST_VERSION_STRING);
 static_assert(sizeof(holdfast_stats::device) == kMaxDeviceNameBytes + 1);
 
 struct holdfast_outbox {
-  Outbox outbox;
+  Outbox own;
+  Outbox* outbox = &own;  // or a writer's
+};
+struct holdfast_writer {
+  Writer writer;
+  holdfast_outbox outbox;  // what its functions are given; they run one at a time
 };
 struct holdfast_inbox {
   Inbox inbox;
@@ -209,6 +215,20 @@ Status record_of(const holdfast_record* given, EventRecord& out) {
 
 int busy_timeout(int given) { return given < 0 ? 0 : or_default(given, kBusyTimeoutMs); }
 
+int checkpoint_frames(int given) {
+  return given < 0 ? 0 : or_default(given, holdfast::kCheckpointFrames);
+}
+
+// What a function of the program returned, with the text that it left, if that is of this error.
+Status told_by(const char* what, int code, const holdfast_status* told) {
+  if (code == HOLDFAST_OK) return Status();
+  const bool known = code > HOLDFAST_OK && code <= HOLDFAST_INTERNAL;
+  const Code own = known ? static_cast<Code>(code) : Code::invalid;
+  if (told != nullptr && told->code == code && told->text[0] != 0)
+    return Status::native_error(own, told->native, "%s", told->text);
+  return Status::error(own, "%s returned %d", what, code);
+}
+
 Status store_missing(const holdfast_store* store) {
   return store != nullptr ? Status() : missing("store");
 }
@@ -254,13 +274,11 @@ holdfast_code holdfast_outbox_attach(sqlite3* db, const holdfast_outbox_options*
   OutboxOptions own;
   own.durability = given.relaxed != 0 ? Durability::relaxed : Durability::full;
   own.busy_timeout_ms = busy_timeout(given.busy_timeout_ms);
-  own.checkpoint_frames = given.checkpoint_frames < 0
-                              ? 0
-                              : or_default(given.checkpoint_frames, holdfast::kCheckpointFrames);
+  own.checkpoint_frames = checkpoint_frames(given.checkpoint_frames);
   if (given.on_commit != nullptr)
     own.on_commit = [call = given.on_commit, context = given.context] { call(context); };
   auto made = std::make_unique<holdfast_outbox>();
-  result = Outbox::attach(db, own, made->outbox);
+  result = Outbox::attach(db, own, made->own);
   if (result.ok()) *outbox = made.release();
   return finish(result, status);
 }
@@ -271,7 +289,7 @@ holdfast_code holdfast_outbox_emit(holdfast_outbox* outbox, const holdfast_event
   Event own;
   Status result = event_of(event, own);
   Emitted made;
-  if (result.ok()) result = outbox->outbox.emit(own, &made);
+  if (result.ok()) result = outbox->outbox->emit(own, &made);
   if (result.ok() && emitted != nullptr) {
     emitted->seq = made.seq;
     emitted->id = id_of(made.id);
@@ -285,7 +303,7 @@ holdfast_code holdfast_outbox_resolve(holdfast_outbox* outbox, const holdfast_em
   if (emitted == nullptr) return finish(missing("emitted"), status);
   if (fate == nullptr) return finish(missing("fate"), status);
   Fate found = Fate::absent;
-  const Status result = outbox->outbox.resolve(Emitted{emitted->seq, id_of(emitted->id)}, found);
+  const Status result = outbox->outbox->resolve(Emitted{emitted->seq, id_of(emitted->id)}, found);
   if (result.ok()) *fate = found == Fate::committed ? HOLDFAST_COMMITTED : HOLDFAST_ABSENT;
   return finish(result, status);
 }
@@ -297,12 +315,54 @@ holdfast_code holdfast_outbox_resolve_id(holdfast_outbox* outbox, const holdfast
   if (id == nullptr) return finish(missing("id"), status);
   if (fate == nullptr) return finish(missing("fate"), status);
   Fate found = Fate::absent;
-  const Status result = outbox->outbox.resolve(id_of(*id), rows_max, found);
+  const Status result = outbox->outbox->resolve(id_of(*id), rows_max, found);
   if (result.ok()) *fate = found == Fate::committed ? HOLDFAST_COMMITTED : HOLDFAST_ABSENT;
   return finish(result, status);
 }
 
 void holdfast_outbox_detach(holdfast_outbox* outbox) { delete outbox; }
+
+// --- writer ------------------------------------------------------------------------------------
+
+holdfast_code holdfast_writer_open(const char* path, const holdfast_writer_options* options,
+                                   holdfast_writer** writer, holdfast_status* status) {
+  if (writer == nullptr) return finish(missing("writer"), status);
+  *writer = nullptr;
+  if (path == nullptr) return finish(missing("path"), status);
+  holdfast_writer_options given;
+  Status result = take_optional(options, "holdfast_writer_options", given);
+  if (!result.ok()) return finish(result, status);
+  WriterOptions own;
+  own.busy_timeout_ms = busy_timeout(given.busy_timeout_ms);
+  own.wait_us = given.wait_us;
+  own.members_max = or_default(given.members_max, holdfast::kMaxGroupMembers);
+  own.checkpoint_frames = checkpoint_frames(given.checkpoint_frames);
+  if (given.on_commit != nullptr)
+    own.on_commit = [call = given.on_commit, context = given.context] { call(context); };
+  if (given.setup != nullptr)
+    own.setup = [call = given.setup, context = given.context](sqlite3* db) {
+      return told_by("setup", call(context, db), nullptr);
+    };
+  auto made = std::make_unique<holdfast_writer>();
+  result = Writer::open(path, own, made->writer);
+  if (result.ok()) *writer = made.release();
+  return finish(result, status);
+}
+
+holdfast_code holdfast_writer_run(holdfast_writer* writer, holdfast_work work, void* context,
+                                  holdfast_status* status) {
+  if (writer == nullptr) return finish(missing("writer"), status);
+  if (work == nullptr) return finish(missing("work"), status);
+  const Status result = writer->writer.run([&](sqlite3* db, Outbox& outbox) {
+    writer->outbox.outbox = &outbox;
+    holdfast_status told;
+    std::memset(&told, 0, sizeof(told));
+    return told_by("work", work(context, db, &writer->outbox, &told), &told);
+  });
+  return finish(result, status);
+}
+
+void holdfast_writer_close(holdfast_writer* writer) { delete writer; }
 
 // --- inbox -------------------------------------------------------------------------------------
 

@@ -509,8 +509,10 @@ Status Transaction::commit() {
   const Status cause = sqlite_status(db_, rc, "commit");
   const bool open = sqlite3_get_autocommit(db_) == 0;
   rollback();
-  // A commit that could not get a lock or was refused by a constraint is certainly not there.
+  // A commit that could not get a lock or was refused by a constraint, or by a commit hook, is
+  // certainly not there.
   if (open && (cause.code() == Code::busy || cause.code() == Code::invalid)) return cause;
+  if (cause.native() == SQLITE_CONSTRAINT_COMMITHOOK) return cause;
   // Nor is one that met a full disk: a write of it failed (a sync that fails is SQLITE_IOERR), and
   // the frame that makes the others count is written last.
   if (cause.code() == Code::no_space && !pads_commits(db_)) return cause;
@@ -523,6 +525,44 @@ void Transaction::rollback() {
   active_ = false;
   // After some errors SQLite has rolled back by itself; then this is a harmless error.
   if (sqlite3_get_autocommit(db_) == 0) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+}
+
+namespace {
+
+int authorize(void* context, int action, const char*, const char* name, const char*, const char*) {
+  auto* guard = static_cast<TransactionGuard*>(context);
+  if (!guard->closed) return SQLITE_OK;
+  const bool ours =
+      action == SQLITE_SAVEPOINT && name != nullptr && sqlite3_stricmp(name, kMemberSavepoint) == 0;
+  if (!ours && action != SQLITE_TRANSACTION && action != SQLITE_ATTACH && action != SQLITE_DETACH)
+    return SQLITE_OK;
+  guard->tried = true;
+  return SQLITE_DENY;
+}
+
+int refuse_commit(void* context) {
+  auto* guard = static_cast<TransactionGuard*>(context);
+  if (guard->closed) guard->tried = true;
+  return guard->closed ? 1 : 0;
+}
+
+}  // namespace
+
+void guard_transactions(sqlite3* db, TransactionGuard* guard) {
+  sqlite3_set_authorizer(db, authorize, guard);
+  sqlite3_commit_hook(db, refuse_commit, guard);
+}
+
+bool foreign_keys_broken(sqlite3* db) {
+  int broken = 0, highest = 0;
+  return sqlite3_db_status(db, SQLITE_DBSTATUS_DEFERRED_FKS, &broken, &highest, 0) == SQLITE_OK &&
+         broken != 0;
+}
+
+void reset_statements(sqlite3* db) {
+  for (sqlite3_stmt* each = sqlite3_next_stmt(db, nullptr); each != nullptr;
+       each = sqlite3_next_stmt(db, each))
+    if (sqlite3_stmt_busy(each) != 0) sqlite3_reset(each);
 }
 
 // --- on the application's connection -------------------------------------------------------------

@@ -159,6 +159,20 @@ class Transaction {
   bool active_ = false;
 };
 
+// While `closed`, nobody can begin or end a transaction on the connection, attach a file or touch
+// the savepoint kMemberSavepoint: such statements are refused when they are prepared, and `tried`
+// is set. A COMMIT that gets by becomes a ROLLBACK. Must outlive the connection.
+struct TransactionGuard {
+  bool closed = false;
+  bool tried = false;
+};
+constexpr const char* kMemberSavepoint = "holdfast_member";
+void guard_transactions(sqlite3* db, TransactionGuard* guard);
+// Whether a COMMIT now would fail for foreign keys.
+bool foreign_keys_broken(sqlite3* db);
+// What was stepped and not reset keeps its snapshot beyond COMMIT, or forbids it.
+void reset_statements(sqlite3* db);
+
 // For connections that are the application's.
 bool in_transaction(sqlite3* db);
 std::int64_t last_insert_rowid(sqlite3* db);

@@ -446,6 +446,9 @@ constexpr const char* kSalvagePlaceholder =
 constexpr const char* kSavepoint = "SAVEPOINT holdfast";
 constexpr const char* kSavepointRollback = "ROLLBACK TO holdfast";
 constexpr const char* kSavepointRelease = "RELEASE holdfast";
+constexpr const char* kMember = "SAVEPOINT holdfast_member";
+constexpr const char* kMemberRollback = "ROLLBACK TO holdfast_member";
+constexpr const char* kMemberRelease = "RELEASE holdfast_member";
 constexpr const char* kSetWal = "PRAGMA journal_mode=WAL";
 constexpr const char* kPageCount =
     "SELECT page_count*page_size FROM pragma_page_count,"

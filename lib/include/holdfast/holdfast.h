@@ -216,6 +216,48 @@ holdfast_code holdfast_outbox_resolve_id(holdfast_outbox* outbox, const holdfast
 // Ends the outbox; the connection stays open and yours. Call it before sqlite3_close.
 void holdfast_outbox_detach(holdfast_outbox* outbox);
 
+// ------------------------------------------------------------------------------------------ Writer
+// One write connection for all threads of a process: what they write at the same time becomes
+// durable with one COMMIT. Each function is a transaction of its own in all but that.
+
+typedef struct holdfast_writer holdfast_writer;
+
+typedef struct holdfast_writer_options {
+  size_t struct_size;
+  int busy_timeout_ms;  // for the write lock, while another process has it; default 5000; < 0: none
+  int64_t wait_us;      // a leader waits so long for others, at most 1000000; default: not at all
+  int members_max;      // functions in one COMMIT, 1 to 256; default 256
+  int checkpoint_frames;  // checkpoint from so many WAL frames on; default 500; < 0: you do it
+  // After each commit that emitted, on the thread that led. It must not use the writer.
+  void (*on_commit)(void* context);
+  // Once, with the new connection: PRAGMA foreign_keys, SQL functions of your own. Another value
+  // than HOLDFAST_OK is the error of holdfast_writer_open.
+  holdfast_code (*setup)(void* context, struct sqlite3* db);
+  void* context;
+} holdfast_writer_options;
+
+// Writes through db and outbox only (do not detach it), and returns soon. Whatever it returns but
+// HOLDFAST_OK undoes it, and is what holdfast_writer_run returns, with the status that it filled.
+typedef holdfast_code (*holdfast_work)(void* context, struct sqlite3* db, holdfast_outbox* outbox,
+                                       holdfast_status* status);
+
+// Opens a connection of its own, durable. options may be NULL.
+holdfast_code holdfast_writer_open(const char* path, const holdfast_writer_options* options,
+                                   holdfast_writer** writer, holdfast_status* status);
+
+// Runs work in a transaction, and returns once that is committed (HOLDFAST_OK) or undone. Any
+// thread, any number at a time. work may run on another thread that is in this call: hold no lock
+// that any work takes. It may run more than once, each time with what it wrote undone. BEGIN,
+// COMMIT, ROLLBACK, ATTACH and DETACH are refused in it and make it fail with HOLDFAST_MISUSE, as
+// does a deferred foreign key that it leaves broken with HOLDFAST_INVALID; other threads' work is
+// not touched by that. HOLDFAST_BUSY: the lock was not got, work was not run. HOLDFAST_UNKNOWN: the
+// COMMIT met an I/O error; holdfast_outbox_resolve tells.
+holdfast_code holdfast_writer_run(holdfast_writer* writer, holdfast_work work, void* context,
+                                  holdfast_status* status);
+
+// No thread may be in holdfast_writer_run any more.
+void holdfast_writer_close(holdfast_writer* writer);
+
 // ------------------------------------------------------------------------------------------- Inbox
 // Applies an event's effect exactly once, in your own database.
 
