@@ -6,7 +6,7 @@ export JOBS
 OR_SKIP = || echo "make: the tests that lack them will be skipped" >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-qemu deb test test-native test-asan test-tsan cross cross-test cross-memory cross-deps check format install soak clean
+.PHONY: help deps build bench demo demo-qemu deb test test-native test-asan test-tsan cross cross-test cross-memory cross-deps check format install soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +17,12 @@ deps: ## install the packages that building and testing need (apt), if any is mi
 build: ## release binary, one static file: build/holdfast
 	@platforms/debian/install-deps build
 	@tests/run build
+
+bench: ## Holdfast beside Redis, NATS, Mosquitto, better-sqlite3: build/bench/table.md (8 minutes; LONG=1, RECORD=1)
+	@platforms/debian/install-deps build bench
+	@platforms/debian/install-deps power-short $(OR_SKIP)
+	@tests/run bench
+	@/usr/bin/python3 tests/bench/bench $(if $(LONG),--long) $(if $(RECORD),--record) $(BENCH)
 
 demo: build ## kill -9 a device, its relay and a gateway again and again; count what was lost (nothing)
 	@HOLDFAST_BUILD='$(CURDIR)/build/release' platforms/raspberry-pi/demo.sh $(DEMO)
