@@ -18,7 +18,7 @@ build: ## release binary, one static file: build/holdfast
 	@platforms/debian/install-deps build
 	@tests/run build
 
-bench: ## Holdfast beside Redis, NATS, Mosquitto, better-sqlite3: build/bench/table.md (8 minutes; LONG=1, RECORD=1)
+bench: ## Holdfast beside Redis, NATS, Mosquitto …, 6 minutes: build/bench/table.md (LONG=1 RECORD=1)
 	@platforms/debian/install-deps build bench
 	@platforms/debian/install-deps power-short $(OR_SKIP)
 	@tests/run bench
