@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <nng/nng.h>
+#include <nng/protocol/reqrep0/rep.h>
 #include <nng/supplemental/util/platform.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -17,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -1263,4 +1266,110 @@ TEST_CASE("every request ends exactly once, whatever happens meanwhile (G3)") {
     if (t >= first_of_device) CHECK(ends[t] == 1);
   }
   CHECK(replies > 0);  // the control: the walk was not all in vain
+}
+
+// -- order ----------------------------------------------------------------------------------------
+
+namespace {
+
+// Sends numbers, as many at once as a device may; each answer makes room for the next.
+class Counter {
+ public:
+  explicit Counter(const std::string& url) : device_(url) { device_.connect(); }
+  void send() {
+    LinkEvent event;
+    while (device_.link.next(event)) --under_way_;
+    for (; under_way_ < kLinkWindowMax; ++under_way_, ++sent_)
+      device_.link.request(sent_, std::to_string(sent_), kLongMs);
+  }
+
+ private:
+  Device device_;
+  int under_way_ = 0;
+  std::uint64_t sent_ = 1;
+};
+
+// A server as LinkServer must not be: all of its contexts receive at once.
+class AllAtOnce {
+ public:
+  AllAtOnce() {
+    REQUIRE(nng_rep0_open(&socket_) == 0);
+    for (Context& context : contexts_) {
+      context.server = this;
+      REQUIRE(nng_aio_alloc(&context.aio, called, &context) == 0);
+      REQUIRE(nng_ctx_open(&context.ctx, socket_) == 0);
+      nng_ctx_recv(context.ctx, context.aio);
+    }
+    REQUIRE(nng_listen(socket_, kAnyPort, &listener_, 0) == 0);
+    int port = 0;
+    REQUIRE(nng_listener_get_int(listener_, NNG_OPT_TCP_BOUND_PORT, &port) == 0);
+    url = "tcp://127.0.0.1:" + std::to_string(port);
+  }
+  ~AllAtOnce() {
+    for (const Context& context : contexts_) nng_aio_stop(context.aio);
+    for (const Context& context : contexts_) nng_aio_free(context.aio);
+    nng_close(socket_);
+  }
+  bool overtaken() const { return overtaken_; }
+  std::string url;
+
+ private:
+  struct Context {
+    AllAtOnce* server = nullptr;
+    nng_ctx ctx = NNG_CTX_INITIALIZER;
+    nng_aio* aio = nullptr;
+    bool sending = false;
+  };
+  static void called(void* context) {
+    auto& mine = *static_cast<Context*>(context);
+    mine.server->on_call(mine);
+  }
+  void on_call(Context& context) {
+    if (nng_aio_result(context.aio) != 0) return;
+    if (!context.sending) {
+      nng_msg* const message = nng_aio_get_msg(context.aio);
+      const std::string text(static_cast<const char*>(nng_msg_body(message)), nng_msg_len(message));
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const std::uint64_t number = std::stoull(text);
+      overtaken_ = overtaken_ || number < newest_;
+      newest_ = std::max(newest_, number);
+      context.sending = true;
+      nng_ctx_send(context.ctx, context.aio);  // the message goes back as it is
+    } else {
+      context.sending = false;
+      nng_ctx_recv(context.ctx, context.aio);
+    }
+  }
+
+  nng_socket socket_ = NNG_SOCKET_INITIALIZER;
+  nng_listener listener_ = NNG_LISTENER_INITIALIZER;
+  std::array<Context, 64> contexts_;
+  std::mutex mutex_;
+  std::uint64_t newest_ = 0;
+  std::atomic<bool> overtaken_{false};
+};
+
+}  // namespace
+
+TEST_CASE("requests of one connection arrive in the order in which they were sent") {
+  Station station;
+  Counter counter(station.url);
+  std::uint64_t next = 1;
+  CHECK(eventually([&] {
+    LinkRequest request;
+    for (counter.send(); station.next(request, 1); counter.send(), ++next) {
+      REQUIRE(request.frame == std::to_string(next));
+      station.link.reply(request.token, "ok");
+    }
+    return next > 20'000;
+  }));
+}
+
+TEST_CASE("control: with several contexts receiving at once some overtake others") {
+  AllAtOnce server;
+  Counter counter(server.url);
+  CHECK(eventually([&] {
+    for (int i = 0; i < 100; ++i) counter.send();
+    return server.overtaken();
+  }));
 }

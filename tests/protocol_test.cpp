@@ -25,7 +25,9 @@ constexpr int kSchedules = 100'000;
 WorldOptions options_of(std::uint64_t seed) {
   WorldOptions options;
   options.seed = seed;
-  options.window = seed % 2 == 0 ? 1 : 4;
+  constexpr int kWindows[] = {1, 4, kWindowBatchesMax};
+  options.window = kWindows[seed % 3];
+  options.paced = seed % 7 == 0;
   options.batch_events_max = 1 + static_cast<int>(seed / 2 % 4);
   options.dead_after = 2 + static_cast<int>(seed / 8 % 2);
   options.with_handler = seed % 5 != 0;
@@ -170,6 +172,22 @@ TEST_CASE("control: a device that cannot see the mark's event id is caught as a 
             }
             forge<wire::Welcome>(packet, [](wire::Welcome& welcome) {
               for (wire::WelcomeLane& lane : welcome.lanes) lane.mark.id = EventId();
+            });
+          };
+        }) >= 3);
+}
+
+// `prev` is what shows that an earlier batch is missing. Without it a batch that has overtaken
+// another moves the mark past it, and the other is taken for a duplicate.
+TEST_CASE("control: a gateway that takes batches out of order is caught (G3)") {
+  CHECK(caught("G3", [](ProtocolWorld& world, ProtocolWorld::Features& features) {
+          features.gateway_restore = features.device_copies = false;
+          world.options.window = kWindowBatchesMax;
+          world.options.paced = false;
+          world.on_wire = [](test::Packet& packet) {
+            if (!packet.up) return;
+            forge<wire::Batch>(packet, [](wire::Batch& batch) {
+              if (!batch.retry && !batch.start) batch.prev = wire::Mark();
             });
           };
         }) >= 3);

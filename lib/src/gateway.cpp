@@ -1,6 +1,7 @@
 #include "holdfast/gateway.hpp"
 
 #include <algorithm>
+#include <deque>
 
 #include "gateway_core.hpp"
 #include "holdfast/outbox.hpp"
@@ -47,6 +48,7 @@ struct Gateway::Impl {
   bool unset_clock_told = false;
   std::int64_t tls_failure_at = 0;  // the next one is said then, with the number of those before
   LinkServer server;
+  std::deque<LinkRequest> waiting;  // to be served, in the order of arrival
   std::vector<std::string> urls;
   std::function<void()> committed;
   WalHookSlot hook;
@@ -67,7 +69,8 @@ struct Gateway::Impl {
   void tell_tls();
   bool looks_at_revoked() const { return tls && tls->has_revocations(); }
   void cut_revoked();
-  Status serve(const std::vector<LinkRequest>& group, bool& fatal);
+  void gather();
+  Status serve(bool& fatal);
   Status upkeep(std::int64_t now);
   void say(LogLevel level, const std::string& text) const {
     if (options.log) options.log(level, text);
@@ -161,22 +164,41 @@ void Gateway::Impl::cut_revoked() {
     say(LogLevel::warning, "TLS: cut " + std::to_string(cut) + " connection(s): revoked");
 }
 
-// One transaction, one fsync, for all of the group; replies only after it.
-Status Gateway::Impl::serve(const std::vector<LinkRequest>& group, bool& fatal) {
-  const std::int64_t now = clock.boot_ms();
-  std::vector<std::string> replies(group.size());
+// What has arrived by now, as far as one group may hold it.
+void Gateway::Impl::gather() {
+  std::size_t bytes = 0;
+  for (const LinkRequest& request : waiting) bytes += request.frame.size();
+  LinkRequest request;
+  while (static_cast<int>(waiting.size()) < kGroupFramesMax && bytes < kGroupBytesMax &&
+         server.next(request)) {
+    bytes += request.frame.size();
+    waiting.push_back(std::move(request));
+  }
+}
+
+// One transaction, one fsync, for all of the group; replies only after it. What is left of
+// `waiting` when its time is over begins the next one.
+Status Gateway::Impl::serve(bool& fatal) {
+  const std::int64_t until = clock.boot_ms() + kGroupMs;
+  std::vector<std::pair<std::uint64_t, std::string>> replies;
   Status status = core->begin();
-  for (std::size_t i = 0; i < group.size() && status.ok(); ++i)
-    status = core->accept(group[i].frame, now, replies[i], group[i].certificate);
+  for (std::int64_t now = clock.boot_ms(); !waiting.empty(); now = clock.boot_ms()) {
+    if (!replies.empty() && now >= until) break;
+    const LinkRequest request = std::move(waiting.front());
+    waiting.pop_front();
+    replies.emplace_back(request.token, std::string());
+    if (status.ok())
+      status = core->accept(request.frame, now, replies.back().second, request.certificate);
+  }
   if (status.ok()) status = core->commit();
   if (!status.ok()) {
     core->abandon();
     fatal = status.code() != Code::busy && status.code() != Code::no_space;
     say(LogLevel::error, status.text());
     const std::string sorry = GatewayCore::unavailable(kUnavailableMs, code_name(status.code()));
-    std::fill(replies.begin(), replies.end(), sorry);
+    for (auto& [token, reply] : replies) reply = sorry;
   }
-  for (std::size_t i = 0; i < group.size(); ++i) server.reply(group[i].token, replies[i]);
+  for (const auto& [token, reply] : replies) server.reply(token, reply);
   return status;
 }
 
@@ -242,16 +264,14 @@ Status Gateway::poll(int timeout_ms) {
   impl_->waker.wait(impl_->looks_at_revoked() && unbounded ? kLookMs : timeout_ms);
   impl_->cut_revoked();
   impl_->tell_tls();
-  std::vector<LinkRequest> group;
-  LinkRequest request;
-  while (static_cast<int>(group.size()) < kGroupFramesMax && impl_->server.next(request))
-    group.push_back(std::move(request));
-  if (!group.empty()) {
+  impl_->gather();
+  if (!impl_->waiting.empty()) {
     bool fatal = false;
-    const Status status = impl_->serve(group, fatal);
+    const Status status = impl_->serve(fatal);
     if (fatal) return status;
     if (status.ok() && impl_->core->appended() && impl_->committed) impl_->committed();
-    if (static_cast<int>(group.size()) == kGroupFramesMax) impl_->waker.wake();  // more may wait
+    impl_->gather();
+    if (!impl_->waiting.empty()) impl_->waker.wake();  // do not sleep on it
   }
   return impl_->upkeep(impl_->clock.boot_ms());
 }

@@ -54,6 +54,7 @@ std::string origin_bytes(const EventRecord& event) {
 
 constexpr std::int64_t kStrangerEveryMs = 10'000;  // between two lines of the log
 constexpr std::int64_t kForeignLaterMs = 60'000;
+constexpr std::int64_t kFrameLaterMs = 1'000;  // a frame that could not be stored
 
 wire::Refused refusal(RefusedCode code, std::uint64_t session, std::string text) {
   wire::Refused refused;
@@ -115,22 +116,71 @@ Status GatewayCore::accept(std::string_view frame, std::int64_t now, std::string
   RefusedCode code = RefusedCode::bad_frame;
   const Status decoded = wire::decode(frame, message, code);
   Status status;
-  if (!decoded.ok()) {
+  if (!decoded.ok())
     answer = refusal(code, 0, decoded.text());
-  } else if (const auto* hello_message = std::get_if<wire::Hello>(&message)) {
-    status = hello(*hello_message, now, answer);
-  } else if (const auto* batch_message = std::get_if<wire::Batch>(&message)) {
-    status = batch(*batch_message, now, answer);
-  } else if (const auto* bye = std::get_if<wire::Bye>(&message)) {
+  else
+    status = answer_alone(message, now, answer);
+  return status.ok() ? wire::encode(answer, reply) : status;
+}
+
+Status GatewayCore::answer_alone(const wire::Message& message, std::int64_t now,
+                                 wire::Message& reply) {
+  const InboxWriter::Counters counted = inbox_.counted();
+  const bool began_inbox = began_inbox_;
+  const bool appending = appending_;
+  Status status = savepoint_.prepare(db_, sql::kFrameSavepoint);
+  if (status.ok()) status = savepoint_.run("savepoint");
+  if (!status.ok()) return status;
+  const Status failed = answer(message, now, reply);
+  if (!failed.ok()) {
+    // After these nothing of the transaction can be trusted, or SQLite has ended it already.
+    const Code code = failed.code();
+    if (code == Code::io || code == Code::corrupt || code == Code::read_only ||
+        code == Code::permission || code == Code::misuse || !in_transaction(db_))
+      return failed;
+    status = undo_frame(message, failed, reply);
+    inbox_.forget_since(counted);
+    began_inbox_ = began_inbox;
+    appending_ = appending;
+  }
+  if (status.ok()) status = release_.prepare(db_, sql::kFrameRelease);
+  return status.ok() ? release_.run("savepoint") : status;
+}
+
+Status GatewayCore::undo_frame(const wire::Message& message, const Status& why,
+                               wire::Message& reply) {
+  Status status = undo_.prepare(db_, sql::kFrameRollback);
+  if (status.ok()) status = undo_.run("savepoint");
+  if (!status.ok()) return status;
+  EventId stream;
+  if (const auto* batch_message = std::get_if<wire::Batch>(&message))
+    stream = batch_message->stream;
+  if (const auto* hello_message = std::get_if<wire::Hello>(&message))
+    stream = hello_message->stream;
+  sessions_.erase(stream);  // its frame number was used up: the device says HELLO again
+  say(LogLevel::error, "a frame of stream " + stream.text() +
+                           " could not be stored, and was undone alone: " + why.text());
+  wire::Refused refused = refusal(RefusedCode::unavailable, 0, code_name(why.code()));
+  refused.later_ms = kFrameLaterMs;
+  reply = std::move(refused);
+  return status;
+}
+
+Status GatewayCore::answer(const wire::Message& message, std::int64_t now, wire::Message& reply) {
+  if (const auto* hello_message = std::get_if<wire::Hello>(&message))
+    return hello(*hello_message, now, reply);
+  if (const auto* batch_message = std::get_if<wire::Batch>(&message))
+    return batch(*batch_message, now, reply);
+  if (const auto* bye = std::get_if<wire::Bye>(&message)) {
     const auto session = sessions_.find(bye->stream);
     if (session != sessions_.end() && session->second.id == bye->session) sessions_.erase(session);
     wire::Ack ack;
     ack.session = bye->session;
-    answer = ack;
-  } else {
-    answer = refusal(RefusedCode::bad_kind, 0, "a gateway takes HELLO, BATCH and BYE");
+    reply = ack;
+    return Status();
   }
-  return status.ok() ? wire::encode(answer, reply) : status;
+  reply = refusal(RefusedCode::bad_kind, 0, "a gateway takes HELLO, BATCH and BYE");
+  return Status();
 }
 
 // --- whose stream

@@ -36,7 +36,9 @@ class GatewayCore {
   Status open();  // reads the store's identity
 
   Status begin();
-  // An error means that the group's transaction must be abandoned; a bad frame is no error.
+  // Each frame has a savepoint of its own: one that cannot be stored is undone alone, and answered
+  // unavailable(). An error means that the group's transaction must be abandoned; a bad frame is no
+  // error.
   // `certificate`: the name in the device's certificate, "" for one that came without TLS.
   Status accept(std::string_view frame, std::int64_t now, std::string& reply,
                 std::string_view certificate = {});
@@ -77,6 +79,9 @@ class GatewayCore {
   Status refuse_stranger(const EventId& stream, std::int64_t now, bool& bind,
                          wire::Refused& refused);
   Status check_origin(const EventRecord& record, Stream& stream);
+  Status answer(const wire::Message& message, std::int64_t now, wire::Message& reply);
+  Status answer_alone(const wire::Message& message, std::int64_t now, wire::Message& reply);
+  Status undo_frame(const wire::Message& message, const Status& why, wire::Message& reply);
   Status hello(const wire::Hello& hello, std::int64_t now, wire::Message& reply);
   Status batch(const wire::Batch& batch, std::int64_t now, wire::Message& reply);
   bool refuse(const wire::Batch& batch, const Stream& stream, wire::Refused& refused) const;
@@ -110,7 +115,7 @@ class GatewayCore {
   bool appending_ = false;
   bool appended_ = false;
   Statement stream_get_, stream_put_, gap_open_, gap_put_, gap_delete_, gone_at_, gone_all_,
-      gone_trim_;
+      gone_trim_, savepoint_, undo_, release_;
 };
 
 }  // namespace holdfast

@@ -28,6 +28,10 @@ class InboxWriter {
   Status finish();
   // After a rollback: forgets what was counted.
   void forget() { counters_.clear(); }
+  // After one to a savepoint: goes back to what was counted before it.
+  using Counters = std::map<std::string, std::int64_t>;
+  const Counters& counted() const { return counters_; }
+  void forget_since(Counters before) { counters_ = std::move(before); }
 
  private:
   Status find(const EventRecord& event, std::string_view consumer, std::string& status_text);
@@ -46,7 +50,7 @@ class InboxWriter {
   const Clock* clock_;
   std::int64_t powered_ms_ = 0;
   std::int64_t wall_ms_ = 0;
-  std::map<std::string, std::int64_t> counters_;
+  Counters counters_;
   Statement insert_, status_, finish_, fail_, version_get_, version_set_, append_, savepoint_,
       release_, rollback_, counter_;
 };

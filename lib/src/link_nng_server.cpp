@@ -1,8 +1,13 @@
 // LinkServer: one REP socket, a fixed number of contexts. Each context takes a request, waits for
-// the owner's reply, sends it, and takes the next:
+// the owner's reply, sends it, and takes another one in its turn:
 //
-//   receiving ──request──▶ held ──reply()──▶ sending ──sent, failed or timed out──▶ receiving
-//                            └────drop()─────────────────────────────────────────────▶┘
+//   idle ──turn──▶ receiving ──request──▶ held ──reply()──▶ sending ──sent, failed, timed out──▶
+//   idle
+//                                           └────drop()──────────────────────────────────────▶┘
+//
+// Only one context receives at a time. With several, NNG hands requests of one connection to
+// callbacks on several threads, and about one in a hundred overtakes its neighbour; a device that
+// has several batches under way would hear `ahead_of_mark` and begin its session anew.
 //
 // One mutex guards all state. NNG is never called while it is held.
 #include <nng/nng.h>
@@ -50,11 +55,11 @@ static_assert(kContextsMax <= 1 << kTokenIndexBits);
 class Server;
 
 struct Slot {
-  enum class State { receiving, held, sending };
+  enum class State { idle, receiving, held, sending };
   Server* server = nullptr;
   nng_ctx ctx = NNG_CTX_INITIALIZER;
   nng_aio* aio = nullptr;
-  State state = State::receiving;
+  State state = State::idle;
   std::uint64_t token = 0;  // of the request held
   nng_pipe pipe = NNG_PIPE_INITIALIZER;
 };
@@ -95,6 +100,7 @@ class Server {
 
   Slot* take(std::uint64_t token, Slot::State state);
   void give_back();
+  void receive_next();
   void receive(Slot& slot);
   void on_sent(Slot& slot);
   void on_received(Slot& slot);
@@ -117,8 +123,9 @@ class Server {
   std::unordered_map<int, Peer> peers_;              // by pipe
   std::unordered_map<int, std::uint64_t> accepted_;  // by listener
   std::uint64_t tokens_ = 0;
-  int busy_ = 0;          // threads between take() and give_back()
-  bool closing_ = false;  // nothing new is started
+  bool receiving_ = false;  // a context does
+  int busy_ = 0;            // threads that may start something on a context
+  bool closing_ = false;    // nothing new is started
 };
 
 // -- opening and closing --------------------------------------------------------------------------
@@ -156,7 +163,7 @@ Status Server::open(int contexts, std::int64_t reply_timeout_ms, std::function<v
     return Status::native_error(Code::internal, error, "cannot open the server's socket: %s",
                                 nng_strerror(error));
   }
-  for (Slot& slot : slots_) receive(slot);
+  receive_next();
   return {};
 }
 
@@ -413,13 +420,29 @@ void Server::reply(std::uint64_t token, std::string_view frame) {
 }
 
 void Server::drop(std::uint64_t token) {
-  Slot* const slot = take(token, Slot::State::receiving);
-  if (slot == nullptr) return;
-  receive(*slot);
+  if (take(token, Slot::State::idle) == nullptr) return;
   give_back();
+  receive_next();
 }
 
 // -- NNG's threads --------------------------------------------------------------------------------
+
+// The next context's turn, unless one is receiving or all of them are at work.
+void Server::receive_next() {
+  const auto is_idle = [](const Slot& slot) { return slot.state == Slot::State::idle; };
+  Slot* next = nullptr;
+  {
+    const Lock lock(mutex_);
+    const auto found = std::find_if(slots_.begin(), slots_.end(), is_idle);
+    if (receiving_ || closing_ || found == slots_.end()) return;
+    next = &*found;
+    next->state = Slot::State::receiving;
+    receiving_ = true;
+    ++busy_;
+  }
+  receive(*next);
+  give_back();
+}
 
 void Server::receive(Slot& slot) {
   nng_aio_set_timeout(slot.aio, NNG_DURATION_INFINITE);
@@ -432,7 +455,6 @@ void Server::slot_callback(void* arg) {
   {
     const Lock lock(slot.server->mutex_);
     sent = slot.state == Slot::State::sending;
-    slot.state = Slot::State::receiving;
     if (slot.server->closing_) {
       // Nothing more is started. A request received, or a reply not sent, is ours to free.
       const bool failed = nng_aio_result(slot.aio) != 0;
@@ -455,7 +477,11 @@ void Server::on_sent(Slot& slot) {
     nng_aio_set_msg(slot.aio, nullptr);
     if (error == NNG_ETIMEDOUT) nng_pipe_close(slot.pipe);  // a peer that does not read
   }
-  receive(slot);
+  {
+    const Lock lock(mutex_);
+    slot.state = Slot::State::idle;
+  }
+  receive_next();
 }
 
 void Server::on_received(Slot& slot) {
@@ -467,6 +493,7 @@ void Server::on_received(Slot& slot) {
   const bool held = hold(slot, message);
   nng_msg_free(message);
   if (held) {
+    receive_next();
     wake_.call();
   } else {
     nng_pipe_close(slot.pipe);
@@ -482,7 +509,8 @@ bool Server::hold(Slot& slot, nng_msg* message) {
   if (frame.size() > wire::kMaxFrameBytes) return false;
   const Lock lock(mutex_);
   const auto occupied = std::count_if(slots_.begin(), slots_.end(), [pipe](const Slot& other) {
-    return other.state != Slot::State::receiving && nng_pipe_id(other.pipe) == pipe;
+    const bool at_work = other.state == Slot::State::held || other.state == Slot::State::sending;
+    return at_work && nng_pipe_id(other.pipe) == pipe;
   });
   if (occupied >= kContextsPerPipeMax) return false;
   LinkRequest request;
@@ -496,6 +524,7 @@ bool Server::hold(Slot& slot, nng_msg* message) {
   if (peer != peers_.end()) request.certificate = peer->second.certificate;
   request.frame = std::string(frame);
   slot.state = Slot::State::held;
+  receiving_ = false;
   mailbox_.push_back(std::move(request));
   return true;
 }

@@ -419,6 +419,7 @@ Status Relay::start(const RelayOptions& options, Relay& out) {
     return Status::error(Code::invalid, "relay: give either a url or a sink");
   if (options.dead_after < 1 || options.lease_ms < 100 || options.flush_interval_ms < 1 ||
       options.batch_events_max < 1 || options.batch_events_max > kMaxBatchEvents ||
+      options.window_batches_max < 1 || options.window_batches_max > kWindowBatchesMax ||
       options.retry_delay_min_ms < 1 || options.retry_delay_max_ms < options.retry_delay_min_ms ||
       options.link_delay_min_ms < 1 || options.link_delay_max_ms < options.link_delay_min_ms ||
       options.request_timeout_ms < 100 || options.reserve_bytes < 0)
@@ -456,6 +457,7 @@ Status Relay::start(const RelayOptions& options, Relay& out) {
   config.flush_interval_ms = options.flush_interval_ms;
   config.batch_events_max = options.batch_events_max;
   config.batch_bytes_max = options.batch_bytes_max;
+  config.window = options.window_batches_max;
   config.seed = platform::random_u64();
   config.log = options.log;
   impl->core = std::make_unique<RelayCore>(impl->delivery, config);

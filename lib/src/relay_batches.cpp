@@ -9,6 +9,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::int64_t kScanRowsMax = 2 * kMaxBatchEvents;  // rows looked at for one batch
+constexpr std::size_t kStepBytesMax = kMaxBatchBytes;  // composed in one step; then those first
 constexpr std::int64_t kLaterMinMs = 100;
 constexpr std::int64_t kNever = INT64_MAX;
 
@@ -81,13 +82,14 @@ std::int64_t RelayCore::exceptions_total() const {
   return total;
 }
 
-// How many more events may be sent or set aside before the table of exceptions could overflow.
+// How many more events may be sent or set aside before the table of exceptions could overflow. On a
+// good day, with nothing in it, a wide window may carry somewhat more than it holds.
 std::int64_t RelayCore::room_for_exceptions() const {
   std::int64_t in_flight = 0;
   for (const InFlight& frame : in_flight_)
-    if (const auto* batch = std::get_if<wire::Batch>(&frame.message))
-      in_flight += static_cast<std::int64_t>(batch->events.size());
-  return kMaxExceptionsPerDestination - exceptions_total() - in_flight;
+    in_flight += static_cast<std::int64_t>(frame.events.size());
+  const std::int64_t total = exceptions_total();
+  return (total == 0 ? kWindowEventsMax : kMaxExceptionsPerDestination) - total - in_flight;
 }
 
 bool RelayCore::holds_back(const Lane& lane, const std::string& aggregate, std::int64_t seq,
@@ -160,28 +162,56 @@ Status RelayCore::work_pending(std::int64_t now, bool& pending) {
   return Status();
 }
 
+bool RelayCore::under_way(int lane) const {
+  return std::any_of(in_flight_.begin(), in_flight_.end(), [lane](const InFlight& frame) {
+    return !frame.is_hello && frame.lane == lane;
+  });
+}
+
+// Beside batches of the same lane only full ones: what is emitted meanwhile travels together, and
+// a steady trickle makes no more frames than before there was a window.
+Status RelayCore::may_send(int lane, bool& may) {
+  const bool first = !under_way(lane);
+  const int window = config_.window + (lane == kLaneUrgent && first ? 1 : 0);
+  may = static_cast<int>(in_flight_.size()) < window;
+  if (!may || first || !config_.paced) return Status();
+  const Lane& mine = lanes_[lane];
+  may = window_.has_room() && mine.full_events > 0 && !mine.exhausted;
+  if (!may) return Status();
+  std::int64_t newest = 0;
+  const Status status = delivery_.newest_seq(newest);
+  may = newest - mine.scanned >= mine.full_events;
+  return status;
+}
+
 Status RelayCore::fill_window(std::int64_t now, std::vector<RelayAction>& actions, bool& again) {
-  while (static_cast<int>(in_flight_.size()) < config_.window) {
-    bool any = false;
+  std::size_t bytes = 0;
+  for (bool any = true; any && !again;) {
+    any = false;
     for (int lane = kLaneCount - 1; lane >= 0 && !any; --lane) {  // urgent first
-      InFlight frame;
-      Status status = compose_retry(lane, now, frame, any);
-      if (status.ok() && !any) status = compose_fresh(lane, now, frame, any, again);
+      bool may = false;
+      Status status = may_send(lane, may);
+      if (!status.ok()) return status;
+      if (!may) continue;
+      Draft draft;
+      status = compose_retry(lane, now, draft, any);
+      if (status.ok() && !any) status = compose_fresh(lane, now, draft, any, again);
       bool claimed = true;
-      if (status.ok() && any && drops_oldest_) status = claim(now, frame, claimed);
+      if (status.ok() && any && drops_oldest_) status = claim(now, draft, claimed);
       if (!status.ok()) return status;
       if (!claimed) return Status();
-      if (any) dispatch(std::move(frame), actions);
+      bytes += draft.bytes;
+      if (any) dispatch(now, std::move(draft), actions);
     }
-    if (!any) break;
+    again = again || (any && bytes >= kStepBytesMax);
   }
   return Status();
 }
 
 // Where the oldest events are dropped at the cap, those of a batch are claimed in the database
 // before they leave, and are there still: an event is never both delivered and reported as dropped.
-Status RelayCore::claim(std::int64_t now, InFlight& frame, bool& claimed) {
-  auto& batch = std::get<wire::Batch>(frame.message);
+Status RelayCore::claim(std::int64_t now, const Draft& draft, bool& claimed) {
+  const wire::Batch& batch = draft.batch;
   if (batch.retry || batch.events.empty()) return Status();  // exceptions are not dropped
   Lane& lane = lanes_[batch.lane];
   lane.claim = batch.events.back().seq;
@@ -208,22 +238,25 @@ wire::Batch RelayCore::new_batch(int lane) const {
   batch.session = session_id_;
   batch.lane = static_cast<std::uint8_t>(lane);
   batch.prev = lanes_[lane].sent;
-  batch.start = lanes_[lane].start;
-  for (const InFlight& frame : in_flight_)
-    if (const auto* other = std::get_if<wire::Batch>(&frame.message))
-      if (other->lane == lane) batch.start = false;  // that one begins the stream
+  batch.start = lanes_[lane].start && !under_way(lane);  // else the one under way begins it
   return batch;
 }
 
-Status RelayCore::compose_retry(int lane, std::int64_t now, InFlight& frame, bool& any) {
+bool RelayCore::fits(const Draft& draft, std::size_t bytes) const {
+  const std::size_t bytes_max = window_.batch_bytes(config_.batch_bytes_max, config_.window);
+  return draft.batch.events.empty() ||
+         (draft.bytes + bytes <= bytes_max &&
+          static_cast<int>(draft.batch.events.size()) < config_.batch_events_max);
+}
+
+Status RelayCore::compose_retry(int lane, std::int64_t now, Draft& draft, bool& any) {
   any = false;
   if (next_due(lane) > now || lanes_[lane].start) return Status();
   for (const InFlight& other : in_flight_)
-    if (const auto* batch = std::get_if<wire::Batch>(&other.message))
-      if (batch->lane == lane && batch->retry) return Status();  // one at a time keeps the order
-  wire::Batch batch = new_batch(lane);
+    if (other.lane == lane && other.retry) return Status();  // one at a time keeps the order
+  wire::Batch& batch = draft.batch;
+  batch = new_batch(lane);
   batch.retry = true;
-  std::size_t bytes = 0;
   for (const std::int64_t seq : due_exceptions(lane, now)) {
     if (seq > lanes_[lane].cursor.acked_seq) break;  // above the gateway's mark: goes as fresh
     bool found = false;
@@ -239,28 +272,23 @@ Status RelayCore::compose_retry(int lane, std::int64_t now, InFlight& frame, boo
       continue;
     }
     const std::size_t size = wire::event_bytes(event);
-    if (!batch.events.empty() &&
-        (bytes + size > config_.batch_bytes_max ||
-         static_cast<int>(batch.events.size()) >= config_.batch_events_max))
-      break;
-    bytes += size;
+    if (!fits(draft, size)) break;
+    draft.bytes += size;
     exception.in_flight = true;
-    frame.aggregates.push_back(exception.aggregate);
     batch.events.push_back(std::move(event));
   }
   lanes_[lane].due_stale = true;
   if (batch.events.empty()) return Status();
   any = true;
-  frame.message = std::move(batch);
-  add_reports(lane, frame);
+  add_reports(lane, draft);
   return Status();
 }
 
 // Decides about one row of the log: false ends the batch before it.
 bool RelayCore::take_row(int lane, std::int64_t now, EventRecord&& event, const Status& bad,
-                         InFlight& frame, std::size_t& bytes, std::set<std::int64_t>& included) {
+                         Draft& draft, std::set<std::int64_t>& included) {
   Lane& mine = lanes_[lane];
-  auto& batch = std::get<wire::Batch>(frame.message);
+  wire::Batch& batch = draft.batch;
   const std::int64_t seq = event.seq;
   const auto known = mine.exceptions.find(seq);
   const bool due = known != mine.exceptions.end() &&
@@ -282,6 +310,7 @@ bool RelayCore::take_row(int lane, std::int64_t now, EventRecord&& event, const 
   }
   const bool room = room_for_exceptions() > static_cast<std::int64_t>(batch.events.size());
   if (!room && !due) {
+    if (!in_flight_.empty()) return false;  // what is under way may make room
     note_trouble(Status::error(Code::full,
                                "%d events wait for a retry or a person; the cursor "
                                "stops: see `holdfast ls --status retry,held,dead`",
@@ -302,23 +331,22 @@ bool RelayCore::take_row(int lane, std::int64_t now, EventRecord&& event, const 
     return true;
   }
   const std::size_t size = wire::event_bytes(event);
-  if (!batch.events.empty() && (bytes + size > config_.batch_bytes_max ||
-                                static_cast<int>(batch.events.size()) >= config_.batch_events_max))
+  if (!fits(draft, size)) {
+    draft.full = true;
     return false;
-  bytes += size;
+  }
+  draft.bytes += size;
   if (known != mine.exceptions.end()) {
     known->second.in_flight = true;
     mine.due_stale = true;
     included.insert(seq);
   }
   mine.scanned = seq;
-  frame.aggregates.push_back(aggregate);
   batch.events.push_back(std::move(event));
   return true;
 }
 
-Status RelayCore::compose_fresh(int lane, std::int64_t now, InFlight& frame, bool& any,
-                                bool& again) {
+Status RelayCore::compose_fresh(int lane, std::int64_t now, Draft& draft, bool& any, bool& again) {
   Lane& mine = lanes_[lane];
   any = false;
   // An exception above the gateway's mark that is due now was passed by: go back to it.
@@ -330,25 +358,29 @@ Status RelayCore::compose_fresh(int lane, std::int64_t now, InFlight& frame, boo
       break;
     }
   }
-  frame.message = new_batch(lane);
-  auto& batch = std::get<wire::Batch>(frame.message);
+  draft.batch = new_batch(lane);
+  const wire::Batch& batch = draft.batch;
   if (!mine.exhausted) {
-    std::size_t bytes = 0;
     std::int64_t rows = 0;
     bool stopped = false;
     std::set<std::int64_t> included;
     const Status status = delivery_.read(
         lane, mine.scanned, kScanRowsMax, [&](EventRecord&& event, const Status& bad) {
           ++rows;
-          stopped = !take_row(lane, now, std::move(event), bad, frame, bytes, included);
+          stopped = !take_row(lane, now, std::move(event), bad, draft, included);
           return !stopped;
         });
     if (!status.ok()) return status;
     if (!stopped && rows < kScanRowsMax) mine.exhausted = true;
     if (!stopped && rows == kScanRowsMax && batch.events.empty()) again = true;
   }
-  add_skipped(lane, batch);
-  add_reports(lane, frame);
+  const auto events = static_cast<std::int64_t>(batch.events.size());
+  if (draft.full)
+    mine.full_events = events;
+  else if (mine.full_events > 0)
+    mine.full_events = std::max(mine.full_events, events + 1);
+  add_skipped(lane, draft.batch);
+  add_reports(lane, draft);
   // A new stream begins even if all there is waits for a retry: retries need a mark to be below.
   any = !batch.events.empty() || !batch.reports.empty() || (batch.start && !batch.skipped.empty());
   return Status();
@@ -395,48 +427,82 @@ void RelayCore::add_skipped(int lane, wire::Batch& batch) const {
   }
 }
 
-void RelayCore::add_reports(int lane, InFlight& frame) {
+bool RelayCore::told(int lane, std::int64_t dead_seq) const {
+  for (const InFlight& frame : in_flight_) {
+    const auto& seqs = frame.dead_reports;
+    if (frame.lane == lane && std::find(seqs.begin(), seqs.end(), dead_seq) != seqs.end())
+      return true;
+  }
+  return false;
+}
+
+bool RelayCore::told(int lane, const OutboxGap& gap) const {
+  const auto same = [&gap](const OutboxGap& other) {
+    return other.first_seq == gap.first_seq && other.last_seq == gap.last_seq &&
+           other.count == gap.count;
+  };
+  return std::any_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& frame) {
+    return frame.lane == lane && std::any_of(frame.reports.begin(), frame.reports.end(), same);
+  });
+}
+
+// What no batch under way tells already.
+void RelayCore::add_reports(int lane, Draft& draft) {
   if (config_.local) return;
-  auto& batch = std::get<wire::Batch>(frame.message);
+  wire::Batch& batch = draft.batch;
   for (const auto& [seq, exception] : lanes_[lane].exceptions) {
     if (batch.reports.size() >= wire::kMaxReportsPerBatch) return;
-    if (exception.status != ExceptionStatus::dead || exception.reported) continue;
+    if (exception.status != ExceptionStatus::dead || exception.reported || told(lane, seq))
+      continue;
     batch.reports.push_back({seq, seq, 1, wire::GapReason::dead, exception.last_error});
-    frame.dead_reports.push_back(seq);
+    draft.dead_reports.push_back(seq);
   }
   for (const OutboxGap& gap : lanes_[lane].gaps) {
     if (batch.reports.size() >= wire::kMaxReportsPerBatch) return;
-    if (gap.reported) continue;
+    if (gap.reported || told(lane, gap)) continue;
     wire::GapReason reason = wire::GapReason::lost;
     for (int r = 0; r <= static_cast<int>(wire::GapReason::lost); ++r)
       if (gap.reason == wire::reason_name(static_cast<wire::GapReason>(r)))
         reason = static_cast<wire::GapReason>(r);
     batch.reports.push_back({gap.first_seq, gap.last_seq, gap.count, reason, gap.detail});
-    frame.reports.push_back(gap);
+    draft.reports.push_back(gap);
   }
 }
 
-void RelayCore::dispatch(InFlight&& frame, std::vector<RelayAction>& actions) {
-  frame.token = next_token_++;
-  if (auto* batch = std::get_if<wire::Batch>(&frame.message)) {
-    batch->frame_no = next_frame_++;
-    if (!batch->retry && !batch->events.empty()) {
-      const EventRecord& last = batch->events.back();
-      lanes_[batch->lane].sent = {last.seq, last.id};
-      lanes_[batch->lane].sent_max = std::max(lanes_[batch->lane].sent_max, last.seq);
-    }
+void RelayCore::dispatch(std::int64_t now, Draft&& draft, std::vector<RelayAction>& actions) {
+  wire::Batch& batch = draft.batch;
+  batch.frame_no = next_frame_++;
+  Lane& lane = lanes_[batch.lane];
+  InFlight frame;
+  frame.lane = batch.lane;
+  frame.retry = batch.retry;
+  frame.start = batch.start;
+  frame.frame_no = batch.frame_no;
+  frame.events.reserve(batch.events.size());
+  for (const EventRecord& event : batch.events) frame.events.push_back({event.seq, event.id});
+  if (!batch.retry && !batch.events.empty()) {
+    lane.sent = frame.events.back();
+    lane.sent_max = std::max(lane.sent_max, lane.sent.seq);
   }
+  frame.reports = std::move(draft.reports);
+  frame.dead_reports = std::move(draft.dead_reports);
+  frame.sent = window_.send(now, draft.bytes, draft.full);
+  send(std::move(batch), std::move(frame), actions);
+}
+
+void RelayCore::send(wire::Message&& message, InFlight&& frame, std::vector<RelayAction>& actions) {
+  frame.token = next_token_++;
+  outgoing_.push_back(std::move(message));
+  actions.push_back({RelayAction::Kind::send, frame.token, &outgoing_.back()});
   in_flight_.push_back(std::move(frame));
-  actions.push_back({RelayAction::Kind::send, in_flight_.back().token, &in_flight_.back().message});
 }
 
 // --- answers
 // -------------------------------------------------------------------------------------------
 
 Status RelayCore::on_ack(std::int64_t now, const wire::Ack& ack, InFlight& frame) {
-  const auto& batch = std::get<wire::Batch>(frame.message);
-  if (ack.session != session_id_ || ack.frame_no != batch.frame_no || ack.lane != batch.lane ||
-      ack.outcomes.size() != batch.events.size()) {
+  if (ack.session != session_id_ || ack.frame_no != frame.frame_no || ack.lane != frame.lane ||
+      ack.outcomes.size() != frame.events.size()) {
     note_trouble(Status::error(Code::refused,
                                "the gateway acknowledged something else than was "
                                "sent; nothing was marked"));
@@ -446,7 +512,9 @@ Status RelayCore::on_ack(std::int64_t now, const wire::Ack& ack, InFlight& frame
   }
   frame.answered = true;
   frame.outcomes = ack.outcomes;
-  apply_answered(now);
+  window_.answer(now, frame.sent);
+  const Status applied = apply_answered(now);
+  if (!applied.ok()) return applied;
   failures_ = 0;
   refusals_ = 0;
   state_.last_error = Status();
@@ -458,38 +526,39 @@ Status RelayCore::on_ack(std::int64_t now, const wire::Ack& ack, InFlight& frame
 }
 
 // Answers may overtake each other; the cursor moves in the order of sending.
-void RelayCore::apply_answered(std::int64_t now) {
+Status RelayCore::apply_answered(std::int64_t now) {
   bool waits[kLaneCount] = {false, false};
   for (auto frame = in_flight_.begin(); frame != in_flight_.end();) {
-    const auto& batch = std::get<wire::Batch>(frame->message);
-    if (frame->answered && (batch.retry || !waits[batch.lane])) {
-      apply(now, *frame);
+    if (frame->answered && (frame->retry || !waits[frame->lane])) {
+      const Status status = apply(now, *frame);
+      if (!status.ok()) return status;
       frame = in_flight_.erase(frame);
       continue;
     }
-    if (!batch.retry) waits[batch.lane] = true;
+    if (!frame->retry) waits[frame->lane] = true;
     ++frame;
   }
+  return Status();
 }
 
-void RelayCore::apply(std::int64_t now, InFlight& frame) {
-  auto& batch = std::get<wire::Batch>(frame.message);
-  Lane& lane = lanes_[batch.lane];
-  for (std::size_t i = 0; i < batch.events.size(); ++i)
-    apply_outcome(now, batch.lane, batch.events[i], frame.aggregates[i], frame.outcomes[i],
-                  batch.retry);
-  if (!batch.retry && !batch.events.empty()) {
-    lane.cursor.acked_seq = batch.events.back().seq;
-    lane.cursor.acked_id = batch.events.back().id;
+Status RelayCore::apply(std::int64_t now, const InFlight& frame) {
+  Lane& lane = lanes_[frame.lane];
+  for (std::size_t i = 0; i < frame.events.size(); ++i) {
+    const Status status = apply_outcome(now, frame.lane, frame.events[i], frame.outcomes[i]);
+    if (!status.ok()) return status;
+  }
+  if (!frame.retry && !frame.events.empty()) {
+    lane.cursor.acked_seq = frame.events.back().seq;
+    lane.cursor.acked_id = frame.events.back().id;
     lane.due_stale = true;
   }
-  if (batch.start) lane.start = false;
+  if (frame.start) lane.start = false;
   for (const std::int64_t seq : frame.dead_reports) {
     const auto exception = lane.exceptions.find(seq);
     if (exception == lane.exceptions.end() || exception->second.status != ExceptionStatus::dead)
       continue;
     exception->second.reported = true;
-    touch(batch.lane, seq);
+    touch(frame.lane, seq);
   }
   for (const OutboxGap& reported : frame.reports) {
     for (OutboxGap& gap : lane.gaps)
@@ -498,21 +567,39 @@ void RelayCore::apply(std::int64_t now, InFlight& frame) {
     changes_.reported.push_back(reported);
   }
   dirty_ = true;
+  return Status();
 }
 
-void RelayCore::apply_outcome(std::int64_t now, int lane, const EventRecord& event,
-                              const std::string& aggregate, const Outcome& outcome, bool) {
+Status RelayCore::apply_outcome(std::int64_t now, int lane, const wire::Mark& place,
+                                const Outcome& outcome) {
   using Kind = Outcome::Kind;
   if (outcome.kind == Kind::stored || outcome.kind == Kind::duplicate) {
-    erase_exception(lane, event.seq);
+    erase_exception(lane, place.seq);
     ++state_.sent_events;
     ++changes_.sent;
     if (outcome.kind == Kind::duplicate) {
       ++state_.duplicate_events;
       ++changes_.duplicates;
     }
-    return;
+    return Status();
   }
+  bool found = false;
+  EventRecord event;
+  Status bad;
+  const Status status = delivery_.read_one(place.seq, found, event, bad);
+  if (!status.ok()) return status;
+  event.seq = place.seq;  // also of a row that somebody has removed meanwhile
+  event.id = place.id;
+  const auto known = lanes_[lane].exceptions.find(place.seq);
+  const bool set_aside = known != lanes_[lane].exceptions.end();
+  apply_refusal(now, lane, event, set_aside ? known->second.aggregate : aggregate_key(event),
+                outcome);
+  return Status();
+}
+
+void RelayCore::apply_refusal(std::int64_t now, int lane, const EventRecord& event,
+                              const std::string& aggregate, const Outcome& outcome) {
+  using Kind = Outcome::Kind;
   Exception& exception = put_exception(lane, event.seq, aggregate, ExceptionStatus::retry);
   exception.in_flight = false;
   exception.reported = false;

@@ -22,7 +22,10 @@ bool passes(const Status& status) {
 
 RelayCore::RelayCore(Delivery& delivery, const RelayCoreConfig& config)
     : delivery_(delivery), config_(config), random_(config.seed | 1) {
-  if (config_.local) link_up_ = true;
+  if (config_.local) {
+    link_up_ = true;
+    config_.window = 1;
+  }
 }
 
 std::int64_t RelayCore::jitter(std::int64_t ceiling_ms) {
@@ -72,15 +75,14 @@ Status RelayCore::reply(std::int64_t now, std::uint64_t token, const wire::Messa
     return Status();
   }
   if (const auto* welcome = std::get_if<wire::Welcome>(&message)) {
-    const bool expected = std::holds_alternative<wire::Hello>(frame->message);
-    if (expected && welcome->session == session_id_) {
+    if (frame->is_hello && welcome->session == session_id_) {
+      window_.answer(now, frame->sent);
       in_flight_.clear();
       return on_welcome(now, *welcome);
     }
   }
   if (const auto* ack = std::get_if<wire::Ack>(&message)) {
-    if (std::holds_alternative<wire::Batch>(frame->message) && !frame->answered)
-      return on_ack(now, *ack, *frame);
+    if (!frame->is_hello && !frame->answered) return on_ack(now, *ack, *frame);
   }
   note_trouble(Status::error(Code::refused, "the gateway answered something else than was asked"));
   reset_session();
@@ -141,6 +143,7 @@ void RelayCore::note_trouble(const Status& why) {
 void RelayCore::reset_session() {
   session_ = Session::none;
   in_flight_.clear();
+  window_.reset();
   for (Lane& lane : lanes_) {
     // What was claimed may be dropped again.
     if (drops_oldest_ && leased_ && lane.claim > lane.cursor.acked_seq) dirty_ = true;
@@ -363,7 +366,7 @@ bool RelayCore::goodbye(wire::Message& message) const {
 
 // --- session -------------------------------------------------------------------------------------
 
-Status RelayCore::send_hello(std::int64_t, std::vector<RelayAction>& actions) {
+Status RelayCore::send_hello(std::int64_t now, std::vector<RelayAction>& actions) {
   Status status = delivery_.identity(identity_);
   if (!status.ok()) return status;
   std::int64_t newest = 0;
@@ -383,8 +386,9 @@ Status RelayCore::send_hello(std::int64_t, std::vector<RelayAction>& actions) {
   session_ = Session::hello;
   next_frame_ = 1;
   InFlight frame;
-  frame.message = std::move(hello);
-  dispatch(std::move(frame), actions);
+  frame.is_hello = true;
+  frame.sent = window_.send(now, 0, false);
+  send(std::move(hello), std::move(frame), actions);
   return Status();
 }
 
@@ -588,6 +592,7 @@ Status RelayCore::reconcile_gap(int lane, std::int64_t seq, wire::GapState state
 
 Status RelayCore::step(std::int64_t now, std::vector<RelayAction>& actions, std::int64_t& wake_at) {
   wake_at = now + kIdleLookMs;
+  outgoing_.clear();
   Status status;
   if (look_again_) status = check_control(now);
   if (status.ok()) status = flush(now, false);

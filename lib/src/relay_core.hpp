@@ -19,6 +19,7 @@
 #include "delivery.hpp"
 #include "holdfast/log.hpp"
 #include "holdfast/relay.hpp"
+#include "relay_window.hpp"
 #include "wire.hpp"
 
 namespace holdfast {
@@ -35,7 +36,10 @@ struct RelayCoreConfig {
   std::int64_t flush_interval_ms = kFlushIntervalMs;
   int batch_events_max = kMaxBatchEvents;
   std::size_t batch_bytes_max = kMaxBatchBytes;
-  int window = 1;  // requests in flight
+  int window = kWindowBatchesMax;  // batches under way; always 1 with a sink
+  // As many of them as the link has shown to carry, and partial ones only one at a time; false: all
+  // of them, whatever is in them.
+  bool paced = true;
   std::uint64_t seed = 0;
   LogFunction log;
 };
@@ -44,7 +48,7 @@ struct RelayAction {
   enum class Kind { connect, disconnect, send };
   Kind kind = Kind::connect;
   std::uint64_t token = 0;                 // send
-  const wire::Message* message = nullptr;  // send; valid until the next call of the core
+  const wire::Message* message = nullptr;  // send; valid until the next step() of the core
 };
 
 class RelayCore {
@@ -78,23 +82,39 @@ class RelayCore {
   struct Exception : ExceptionRow {
     bool in_flight = false;
   };
-  struct InFlight {
-    std::uint64_t token = 0;
-    wire::Message message;           // Hello or Batch
+  // A batch that is being put together.
+  struct Draft {
+    wire::Batch batch;
+    std::size_t bytes = 0;           // of its events
+    bool full = false;               // more events wait behind it
     std::vector<OutboxGap> reports;  // gaps and dead ones named in it
     std::vector<std::int64_t> dead_reports;
-    std::vector<std::string> aggregates;  // of the events, for exceptions
+  };
+  // A request under way. Of the events only their places are kept, so that a wide window costs
+  // little memory; what is refused is read again.
+  struct InFlight {
+    std::uint64_t token = 0;
+    bool is_hello = false;
+    int lane = 0;
+    bool retry = false;
+    bool start = false;
+    std::uint64_t frame_no = 0;
+    std::vector<wire::Mark> events;
+    std::vector<OutboxGap> reports;
+    std::vector<std::int64_t> dead_reports;
     bool answered = false;
     std::vector<Outcome> outcomes;
+    RelayWindow::Sent sent;
   };
   struct Lane {
-    LaneCursor cursor;          // durable, as of the last flush or later
-    wire::Mark sent;            // last event in flight or acked
-    std::int64_t claim = 0;     // about to be sent
-    std::int64_t sent_max = 0;  // the newest that was ever sent or claimed, acked or not
-    std::int64_t scanned = 0;   // last row looked at
-    bool exhausted = false;     // nothing after `scanned` at the last look
-    bool start = false;         // the gateway does not know this stream yet
+    LaneCursor cursor;             // durable, as of the last flush or later
+    wire::Mark sent;               // last event in flight or acked
+    std::int64_t claim = 0;        // about to be sent
+    std::int64_t sent_max = 0;     // the newest that was ever sent or claimed, acked or not
+    std::int64_t scanned = 0;      // last row looked at
+    bool exhausted = false;        // nothing after `scanned` at the last look
+    bool start = false;            // the gateway does not know this stream yet
+    std::int64_t full_events = 0;  // so many filled a batch lately; 0: not known
     std::map<std::int64_t, Exception> exceptions;
     std::unordered_map<std::string, std::set<std::int64_t>>
         holding;                  // RETRY and HELD, by aggregate
@@ -131,24 +151,31 @@ class RelayCore {
   Status work_pending(std::int64_t now, bool& pending);
   bool reports_waiting(int lane) const;
   std::int64_t room_for_exceptions() const;
+  bool under_way(int lane) const;
+  Status may_send(int lane, bool& may);
   Status fill_window(std::int64_t now, std::vector<RelayAction>& actions, bool& again);
-  Status compose_retry(int lane, std::int64_t now, InFlight& frame, bool& any);
-  Status compose_fresh(int lane, std::int64_t now, InFlight& frame, bool& any, bool& again);
-  bool take_row(int lane, std::int64_t now, EventRecord&& event, const Status& bad, InFlight& frame,
-                std::size_t& bytes, std::set<std::int64_t>& included);
+  Status compose_retry(int lane, std::int64_t now, Draft& draft, bool& any);
+  Status compose_fresh(int lane, std::int64_t now, Draft& draft, bool& any, bool& again);
+  bool take_row(int lane, std::int64_t now, EventRecord&& event, const Status& bad, Draft& draft,
+                std::set<std::int64_t>& included);
+  bool fits(const Draft& draft, std::size_t bytes) const;
   void expire(int lane, const EventRecord& event);
-  void add_reports(int lane, InFlight& frame);
+  void add_reports(int lane, Draft& draft);
+  bool told(int lane, std::int64_t dead_seq) const;
+  bool told(int lane, const OutboxGap& gap) const;
   void add_skipped(int lane, wire::Batch& batch) const;
-  Status claim(std::int64_t now, InFlight& frame, bool& claimed);
-  void dispatch(InFlight&& frame, std::vector<RelayAction>& actions);
+  Status claim(std::int64_t now, const Draft& draft, bool& claimed);
+  void dispatch(std::int64_t now, Draft&& draft, std::vector<RelayAction>& actions);
+  void send(wire::Message&& message, InFlight&& frame, std::vector<RelayAction>& actions);
   wire::Batch new_batch(int lane) const;
 
   // answers
   Status on_ack(std::int64_t now, const wire::Ack& ack, InFlight& frame);
-  void apply_answered(std::int64_t now);
-  void apply(std::int64_t now, InFlight& frame);
-  void apply_outcome(std::int64_t now, int lane, const EventRecord& event,
-                     const std::string& aggregate, const Outcome& outcome, bool retry);
+  Status apply_answered(std::int64_t now);
+  Status apply(std::int64_t now, const InFlight& frame);
+  Status apply_outcome(std::int64_t now, int lane, const wire::Mark& place, const Outcome& outcome);
+  void apply_refusal(std::int64_t now, int lane, const EventRecord& event,
+                     const std::string& aggregate, const Outcome& outcome);
 
   // exceptions
   Exception& put_exception(int lane, std::int64_t seq, const std::string& aggregate,
@@ -195,6 +222,8 @@ class RelayCore {
   std::uint64_t next_token_ = 1;
   std::uint64_t next_frame_ = 1;
   std::deque<InFlight> in_flight_;
+  std::deque<wire::Message> outgoing_;  // of the actions of the last step
+  RelayWindow window_;
   Lane lanes_[kLaneCount];
 
   bool dirty_ = false;

@@ -446,6 +446,10 @@ constexpr const char* kSalvagePlaceholder =
 constexpr const char* kSavepoint = "SAVEPOINT holdfast";
 constexpr const char* kSavepointRollback = "ROLLBACK TO holdfast";
 constexpr const char* kSavepointRelease = "RELEASE holdfast";
+// Around one frame of a gateway's group; those above are inside of it.
+constexpr const char* kFrameSavepoint = "SAVEPOINT holdfast_frame";
+constexpr const char* kFrameRollback = "ROLLBACK TO holdfast_frame";
+constexpr const char* kFrameRelease = "RELEASE holdfast_frame";
 constexpr const char* kMember = "SAVEPOINT holdfast_member";
 constexpr const char* kMemberRollback = "ROLLBACK TO holdfast_member";
 constexpr const char* kMemberRelease = "RELEASE holdfast_member";

@@ -88,7 +88,9 @@ Status DeviceMachine::open_relay() {
   config.lease_ms = 2'000;
   config.flush_interval_ms = 50;
   config.batch_events_max = 1 + static_cast<int>(run_.seed / 2 % 5);
-  config.window = run_.seed % 2 == 0 ? 1 : 4;
+  constexpr int kWindows[] = {1, 4, kWindowBatchesMax};
+  config.window = kWindows[run_.seed % 3];
+  config.paced = run_.seed % 7 == 0;
   config.seed = run_.random();
   if (run_.trace)
     config.log = [this](LogLevel, std::string_view text) { say("  " + std::string(text)); };

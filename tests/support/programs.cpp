@@ -21,9 +21,10 @@ std::map<std::string, std::function<int(const Arguments&)>>& programs() {
 
 // The kernel cannot start a program of another architecture by itself.
 std::vector<std::string> this_program() {
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe").string();
   const char* const emulator = std::getenv("HOLDFAST_EMULATOR");
-  if (emulator == nullptr || *emulator == '\0') return {"/proc/self/exe"};
-  return {emulator, std::filesystem::read_symlink("/proc/self/exe").string()};
+  if (emulator == nullptr || *emulator == '\0') return {path};
+  return {emulator, path};
 }
 
 }  // namespace
@@ -61,12 +62,17 @@ bool run_program(int argc, char** argv, int& code) {
   return true;
 }
 
-Process start_program(const std::string& name, const std::map<std::string, std::string>& arguments,
-                      const SpawnOptions& options) {
+std::vector<std::string> program_command(const std::string& name,
+                                         const std::map<std::string, std::string>& arguments) {
   std::vector<std::string> argv = this_program();
   argv.insert(argv.end(), {kFlag, name});
   for (const auto& [key, value] : arguments) argv.push_back(key + "=" + value);
-  return Process::spawn(argv, options);
+  return argv;
+}
+
+Process start_program(const std::string& name, const std::map<std::string, std::string>& arguments,
+                      const SpawnOptions& options) {
+  return Process::spawn(program_command(name, arguments), options);
 }
 
 void die() {

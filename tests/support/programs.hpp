@@ -32,6 +32,9 @@ struct Program {
 // For main(): true if the command line names a program, which then has run.
 bool run_program(int argc, char** argv, int& code);
 
+// The command line that is this program as that one, for whoever starts it in another way.
+std::vector<std::string> program_command(const std::string& name,
+                                         const std::map<std::string, std::string>& arguments);
 Process start_program(const std::string& name, const std::map<std::string, std::string>& arguments,
                       const SpawnOptions& options = {});
 

@@ -188,6 +188,7 @@ void ProtocolWorld::start_relay(int index, int number) {
   config.flush_interval_ms = 50;
   config.batch_events_max = options.batch_events_max;
   config.window = options.window;
+  config.paced = options.paced;
   config.seed = random();
   if (trace)
     config.log = [this, index](LogLevel, std::string_view text) {

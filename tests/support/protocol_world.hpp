@@ -21,6 +21,7 @@ namespace holdfast::test {
 
 struct WorldOptions {
   int window = 1;
+  bool paced = false;  // else the whole window is used, whatever the link carries
   int batch_events_max = 3;
   int dead_after = 3;
   bool with_handler = true;  // false: events go to the gateway's own log

@@ -22,8 +22,11 @@
 namespace holdfast {
 
 constexpr const char* kDefaultConsumer = "log";
-constexpr int kGatewayContexts = 64;      // requests taken from the network at once
-constexpr int kGroupFramesMax = 64;       // frames committed together
+constexpr int kGatewayContexts = 64;  // requests taken from the network at once
+// What is there already is committed together, with one fsync; nothing is waited for. At most:
+constexpr int kGroupFramesMax = 64;
+constexpr std::size_t kGroupBytesMax = 4 * 1024 * 1024;  // or one frame, if larger
+constexpr std::int64_t kGroupMs = 50;     // of storing, before those stored so far are answered
 constexpr int kMaxSessions = 16'384;      // devices remembered; the longest idle is forgotten
 constexpr int kMaxGapsPerStream = 4'096;  // open gaps of one stream and lane; then refused
 constexpr std::int64_t kReplyTimeoutMs = 10'000;  // a peer that does not read is disconnected

@@ -33,9 +33,18 @@ constexpr std::int64_t kLinkDelayMinMs = 100;       // first wait after a transp
 constexpr std::int64_t kLinkDelayMaxMs = 2'000;     // cap: heals within this of the link's return
 constexpr std::int64_t kRequestTimeoutMs = 10'000;  // no answer: the pipe is closed
 constexpr int kDeadAfterRejections = 10;
-constexpr int kMaxExceptionsPerDestination = 4096;  // beyond that the cursor stops (G8)
+// Beyond that the cursor stops (G8). What was under way by then may still add to it.
+constexpr int kMaxExceptionsPerDestination = 4096;
 constexpr int kMaxBatchEvents = 1024;
 constexpr std::size_t kMaxBatchBytes = 64 * 1024;  // or one event, if larger
+// Batches under way at once. One, until answers show that the link carries more: then what it
+// carries in kWindowMs, or in two round trips if they take longer, and at most the rest of these.
+// Beside a full window one batch of urgent events may go. Batches of a wide window may have twice
+// the usual bytes.
+constexpr int kWindowBatchesMax = 14;
+constexpr std::size_t kWindowBytesMax = 1536 * 1024;
+constexpr int kWindowEventsMax = 6144;
+constexpr std::int64_t kWindowMs = 1'000;
 constexpr std::int64_t kOutboxRetentionMs = 7LL * 24 * 3600 * 1000;
 constexpr std::int64_t kInboxRetentionMs = 14LL * 24 * 3600 * 1000;
 constexpr int kPurgeStepRows = 5000;
@@ -66,7 +75,8 @@ struct RelayOptions {
   std::int64_t reserve_bytes = kReserveBytes;
   int batch_events_max = kMaxBatchEvents;
   std::size_t batch_bytes_max = kMaxBatchBytes;
-  bool create_destination = true;  // add the destination if it is not there yet
+  int window_batches_max = kWindowBatchesMax;  // 1: the next batch waits for the answer to the last
+  bool create_destination = true;              // add the destination if it is not there yet
   LogFunction log;
   const Clock* clock = nullptr;
 };
