@@ -47,6 +47,7 @@ struct Bench {
   double seconds = 0;         // of one figure
   std::int64_t rows_max = 0;  // of the largest backlog
   std::vector<Figure> figures;
+  std::vector<std::string> left_out;  // figures that cannot be had here, and why
   std::function<void(std::string_view)> progress;
 
   void add(const std::string& name, double value, const char* unit, double of_limit = -1) {

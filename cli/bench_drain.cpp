@@ -7,6 +7,7 @@
 
 #include "bench.hpp"
 #include "bench_gateway.hpp"
+#include "certificate_authority.hpp"
 #include "holdfast/relay.hpp"
 
 namespace holdfast::cli::bench {
@@ -47,18 +48,43 @@ bool wait_for(Bench& bench, const Relay& relay, std::int64_t events) {
   return false;
 }
 
-Status measure_one(Bench& bench, const std::string& name, const std::string& listen) {
+// Certificates of both sides; empty without TLS.
+struct Certificates {
+  TlsOptions device, gateway;
+};
+
+Status make_certificates(const Bench& bench, Certificates& out) {
+  CertificatePlace place;
+  place.dir = bench.scratch.file(".");
+  Status status = make_authority(place);
+  if (status.ok()) status = make_device_certificate(place, "device");
+  if (status.ok()) status = make_gateway_certificate(place, "gateway", "IP:127.0.0.1");
+  const auto use = [&place](const std::string& name, TlsOptions& options) {
+    const CertificateFiles files = certificate_files(place.dir, name);
+    options.ca_file = certificate_files(place.dir, "ca").certificate;
+    options.cert_file = files.certificate;
+    options.key_file = files.key;
+  };
+  use("device", out.device);
+  use("gateway", out.gateway);
+  return status;
+}
+
+Status measure_one(Bench& bench, const std::string& name, const std::string& listen,
+                   const Certificates& certificates = {}) {
   const std::string database = bench.scratch.file("device.db");
   const auto wanted = static_cast<std::int64_t>(bench.seconds * kEventsPerSecond);
   const std::int64_t events = std::clamp(wanted, kEventsMin, kEventsMax);
   Status status = create_database(database);
   if (status.ok()) status = fill(bench, database, events);
   BenchGateway gateway;
-  if (status.ok()) status = gateway.start(bench.scratch.file("gateway.db"), listen);
+  if (status.ok())
+    status = gateway.start(bench.scratch.file("gateway.db"), listen, {}, certificates.gateway);
   if (!status.ok()) return status;
   RelayOptions options;
   options.database = database;
   options.url = gateway.url();
+  options.tls = certificates.device;
   Relay relay;
   const double start = now_seconds();
   status = Relay::start(options, relay);
@@ -81,11 +107,26 @@ Status measure_one(Bench& bench, const std::string& name, const std::string& lis
   return status;
 }
 
+// The openssl program makes the certificates; without it this figure alone is missing.
+Status measure_tls(Bench& bench) {
+  Certificates certificates;
+  const Status made = make_certificates(bench, certificates);
+  if (made.code() == Code::not_found || made.code() == Code::misuse) {
+    bench.left_out.push_back(std::string("drain_tls: ") + made.text());
+    return Status();
+  }
+  return made.ok() ? measure_one(bench, "tls", "tls+tcp://127.0.0.1:0", certificates) : made;
+}
+
 }  // namespace
 
 Status measure_drain(Bench& bench) {
   bench.progress("drain over tcp");
   Status status = measure_one(bench, "tcp", "tcp://127.0.0.1:0");
+  bench.scratch.empty();
+  if (!status.ok() || bench.signals.stop_asked()) return status;
+  bench.progress("drain over mutual TLS");
+  status = measure_tls(bench);
   bench.scratch.empty();
   if (!status.ok() || bench.signals.stop_asked()) return status;
   bench.progress("drain over ipc");

@@ -13,10 +13,11 @@ class BenchGateway {
  public:
   ~BenchGateway() { (void)stop(); }
   Status start(const std::string& database, const std::string& url,
-               std::function<void()> on_commit = {}) {
+               std::function<void()> on_commit = {}, const TlsOptions& tls = {}) {
     GatewayOptions options;
     options.database = database;
     options.listen = {url};
+    options.tls = tls;
     Status status = Gateway::start(options, gateway_);
     if (!status.ok()) return status;
     if (on_commit) gateway_.on_commit(std::move(on_commit));

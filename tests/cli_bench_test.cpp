@@ -47,12 +47,11 @@ std::string suffix(int producers) { return "_" + std::to_string(producers); }
 
 std::set<std::string> expected_names() {
   std::set<std::string> names = {
-      "drain_tcp", "drain_ipc", "wire_bytes_per_event", "wire_overhead_per_event",
+      "drain_tcp", "drain_tls", "drain_ipc",    "wire_bytes_per_event", "wire_overhead_per_event",
       "fill_10k",  "start_10k", "relay_rss_10k"};
   for (const int producers : {1, 16, 64}) {
-    for (const char* name :
-         {"sync_limit", "emit", "emit_p99", "syncs_per_commit", "bytes_per_event",
-          "disk_bytes_per_event"}) {
+    for (const char* name : {"sync_limit", "emit", "emit_p99", "syncs_per_commit",
+                             "bytes_per_event", "disk_bytes_per_event"}) {
       names.insert(name + suffix(producers));
     }
   }
