@@ -14,6 +14,7 @@
 #include "byte_size.hpp"
 #include "command.hpp"
 #include "duration.hpp"
+#include "heap.hpp"
 #include "holdfast/clock.hpp"
 #include "holdfast/relay.hpp"
 #include "log_lines.hpp"
@@ -167,6 +168,7 @@ int tell_print_error(const Where& where, int error) {
 
 int run_gateway(const Options& options) {
   const Where where{"gateway", options.db.path()};
+  return_large_blocks();
   ignore_broken_pipes();
   StopSignals signals;
   Status status = signals.open_status();

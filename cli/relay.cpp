@@ -8,6 +8,7 @@
 #include "command.hpp"
 #include "drain.hpp"
 #include "duration.hpp"
+#include "heap.hpp"
 #include "log_lines.hpp"
 #include "output.hpp"
 #include "service_notify.hpp"
@@ -77,6 +78,7 @@ Status run_until_stopped(Relay& relay, StopSignals& signals, ServiceNotify& noti
 
 int run_relay(const Options& options) {
   const Where where{"relay", options.db.path()};
+  return_large_blocks();
   ignore_broken_pipes();
   StopSignals signals;
   Status status = signals.open_status();
