@@ -581,6 +581,7 @@ Status count_lane(sqlite3* db, const DestinationRow& row, int lane, LaneCounts& 
   if (!status.ok()) return status;
   const std::int64_t above = newest == 0 ? 0 : newest - std::max(acked, oldest - 1);
   const std::int64_t of_lane = lane == kLaneUrgent ? urgent : above - urgent;
+  counts.beyond_cursor_max = of_lane;
   counts.pending = std::max<std::int64_t>(0, of_lane - excepted - gone);
   return status;
 }

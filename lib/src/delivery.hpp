@@ -97,6 +97,7 @@ struct CursorFlush {
 struct LaneCounts {
   std::int64_t pending = 0;
   std::int64_t retry = 0, held = 0, dead = 0;
+  std::int64_t beyond_cursor_max = 0;  // rows of the lane after its cursor: at most so many
 };
 // No scan of the log: seq has no holes, so arithmetic and small indexes are enough.
 Status count_lane(sqlite3* db, const DestinationRow& row, int lane, LaneCounts& counts);

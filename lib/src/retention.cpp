@@ -25,6 +25,16 @@ Status one_int(sqlite3* db, const char* sql, std::int64_t bound, bool bind, std:
   return status;
 }
 
+// Not beyond `upto`: the normal lane has no index, so a long run of urgent events is walked.
+Status first_normal(sqlite3* db, std::int64_t after, std::int64_t upto, std::int64_t& seq) {
+  Statement statement;
+  Status status = statement.prepare(db, sql::kFirstNormalBetween);
+  if (!status.ok()) return status;
+  statement.bind(1, after).bind(2, upto);
+  seq = statement.step(status, "purge") ? statement.column_int(0) : 0;
+  return status;
+}
+
 Status purge_outbox(Db& db, const Clock& clock, const PurgeOptions& options, PurgeResult& result) {
   // A sample taken now dates everything before it, so that even a fresh database can be purged.
   Transaction transaction(db.handle());
@@ -32,9 +42,9 @@ Status purge_outbox(Db& db, const Clock& clock, const PurgeOptions& options, Pur
   if (status.ok()) status = sample_time(db.handle(), clock, options.outbox_older_than_ms == 0);
   std::int64_t cutoff = 0, floor = 0, oldest = 0, newest = 0;
   if (status.ok()) status = cutoff_seq(db.handle(), clock, options.outbox_older_than_ms, cutoff);
-  if (status.ok()) status = purge_floor(db.handle(), floor);
   if (status.ok()) status = one_int(db.handle(), sql::kOldestSeq, 0, false, oldest);
   if (status.ok()) status = one_int(db.handle(), sql::kNewestSeq, 0, false, newest);
+  if (status.ok()) status = purge_floor(db.handle(), oldest + options.step_rows - 1, floor);
   if (!status.ok()) return status;
   const std::int64_t last = std::min({cutoff, floor, newest - 1});
   const std::int64_t step_end = std::min(last, oldest + options.step_rows - 1);
@@ -119,14 +129,14 @@ Status purge_inbox(Db& db, const Clock& clock, const PurgeOptions& options, Purg
 
 }  // namespace
 
-Status purge_floor(sqlite3* db, std::int64_t& seq) {
+Status purge_floor(sqlite3* db, std::int64_t upto, std::int64_t& seq) {
   std::vector<DestinationRow> rows;
   Status status = list_destinations(db, rows);
   if (!status.ok()) return status;
   seq = INT64_MAX;
   for (const DestinationRow& row : rows) {
     std::int64_t first = 0;
-    status = one_int(db, sql::kFirstNormalAfter, row.lanes[kLaneNormal].acked_seq, true, first);
+    status = first_normal(db, row.lanes[kLaneNormal].acked_seq, upto, first);
     if (status.ok() && first > 0) seq = std::min(seq, first - 1);
     if (status.ok())
       status = one_int(db, sql::kFirstUrgentAfter, row.lanes[kLaneUrgent].acked_seq, true, first);

@@ -10,9 +10,10 @@
 
 namespace holdfast {
 
-// The newest seq that every destination is past: the lowest of (first pending normal event,
-// first pending urgent event) − 1 over all destinations, and below every exception.
-Status purge_floor(sqlite3* db, std::int64_t& seq);
+// The newest seq that every destination is past, as far as it matters up to `upto`: the lowest of
+// (first pending normal event, first pending urgent event) − 1 over all destinations, and below
+// every exception; `upto` or more if that is beyond it.
+Status purge_floor(sqlite3* db, std::int64_t upto, std::int64_t& seq);
 
 // One step of each kind, each in a transaction of its own. The newest event always stays, so that
 // SQLite never hands out its seq again below a cursor.

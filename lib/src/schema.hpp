@@ -126,6 +126,9 @@ constexpr const char* kReadUrgent =
     " FROM outbox_event e WHERE e.lane>0 AND e.lane=1 AND e.seq>?1 ORDER BY e.seq LIMIT ?2";
 constexpr const char* kFirstNormalAfter =
     "SELECT seq FROM outbox_event WHERE seq>?1 AND ifnull(lane,0)<>1 ORDER BY seq LIMIT 1";
+constexpr const char* kFirstNormalBetween =
+    "SELECT seq FROM outbox_event WHERE seq>?1 AND seq<=?2 AND ifnull(lane,0)<>1 ORDER BY seq"
+    " LIMIT 1";
 constexpr const char* kFirstUrgentAfter =
     "SELECT seq FROM outbox_event WHERE lane>0 AND lane=1 AND seq>?1 ORDER BY seq LIMIT 1";
 constexpr const char* kUrgentAfter =

@@ -95,10 +95,18 @@ bool wants_settled(const ListFilter& filter) {
   return wanted(filter, EventState::sent) || wanted(filter, EventState::gone);
 }
 
+bool wants_only_exceptions(const ListFilter& filter) {
+  return !wants_settled(filter) && !wanted(filter, EventState::pending) &&
+         !wanted(filter, EventState::processing);
+}
+
 // Below this, a destination has nothing but sent and gone events, and exceptions.
 Status first_unsettled(sqlite3* db, const DestinationRow& row, std::int64_t& seq) {
   std::int64_t normal = 0, urgent = 0;
-  Status status = query_bound(db, sql::kFirstNormalAfter, row.lanes[kLaneNormal].acked_seq, normal);
+  LaneCounts counts;
+  Status status = count_lane(db, row, kLaneNormal, counts);
+  if (status.ok() && counts.beyond_cursor_max > 0)  // else it would walk past all urgent ones
+    status = query_bound(db, sql::kFirstNormalAfter, row.lanes[kLaneNormal].acked_seq, normal);
   if (status.ok())
     status = query_bound(db, sql::kFirstUrgentAfter, row.lanes[kLaneUrgent].acked_seq, urgent);
   seq = INT64_MAX;
@@ -137,6 +145,7 @@ class Lister {
  private:
   Status list_destination(const DestinationRow& row) {
     std::int64_t after = filter_.after_seq;
+    if (wants_only_exceptions(filter_)) return pages(row, sql::kListExceptions, after, INT64_MAX);
     if (!wants_settled(filter_)) {
       // The exceptions may lie far below the pending events: no walk over what is sent between.
       std::int64_t first = 0;
@@ -152,6 +161,8 @@ class Lister {
   Status pages(const DestinationRow& row, const char* sql, std::int64_t after, std::int64_t end) {
     const bool live = lease_live(row, clock_);
     for (;;) {
+      stopped_ = stopped_ || left_ <= 0;
+      if (stopped_) return Status();
       std::vector<EventView> page;
       bool last = false;
       Status status = read_page(row, live, sql, after, page, last);
@@ -160,7 +171,7 @@ class Lister {
         after = view.event.seq;
         if (view.event.seq >= end) return Status();
         if (!wanted(filter_, view.state)) continue;
-        if (left_-- <= 0 || !fn_(view)) stopped_ = true;
+        stopped_ = left_-- <= 0 || !fn_(view);
         if (stopped_) return Status();
       }
       if (last) return Status();
@@ -173,7 +184,8 @@ class Lister {
     Statement statement;
     Status status = statement.prepare(db_, sql);
     if (!status.ok()) return status;
-    bind_filter(statement, row.id, after, filter_, kPageRows);
+    const std::int64_t rows_max = rows_of_page();
+    bind_filter(statement, row.id, after, filter_, rows_max);
     EventTimes times(db_, clock_);
     std::size_t bytes = 0;
     last = false;
@@ -192,8 +204,13 @@ class Lister {
       bytes += view.event.payload.size();
       page.push_back(std::move(view));
     }
-    last = bytes < kPageBytes && static_cast<std::int64_t>(page.size()) < kPageRows;
+    last = bytes < kPageBytes && static_cast<std::int64_t>(page.size()) < rows_max;
     return status;
+  }
+
+  // No more than will be shown, unless some of them are passed over.
+  std::int64_t rows_of_page() const {
+    return filter_.all_states ? std::clamp<std::int64_t>(left_, 1, kPageRows) : kPageRows;
   }
 
   sqlite3* db_;
@@ -217,7 +234,7 @@ Status Store::find(std::int64_t seq, std::vector<EventView>& views) {
   ListFilter filter;
   filter.all_states = true;
   filter.after_seq = seq - 1;
-  filter.limit = -1;
+  filter.limit = 1;
   // One row for each destination: the listing of each begins at seq and is stopped after it.
   std::vector<DestinationRow> rows;
   Status status = list_destinations(impl_->db.handle(), rows);

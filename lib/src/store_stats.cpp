@@ -55,9 +55,10 @@ Status first_claimable(sqlite3* db, const DestinationRow& row, int lane, std::in
 }
 
 Status oldest_pending_age(sqlite3* db, const Clock& clock, const DestinationRow& row,
-                          std::int64_t& age_ms) {
+                          const bool (&empty)[kLaneCount], std::int64_t& age_ms) {
   age_ms = -1;
   for (int lane = 0; lane < kLaneCount; ++lane) {
+    if (empty[lane]) continue;  // no walk past all of the other lane's
     std::int64_t seq = 0;
     Status status = first_claimable(db, row, lane, seq);
     if (!status.ok()) return status;
@@ -84,11 +85,13 @@ Status oldest_pending_age(sqlite3* db, const Clock& clock, const DestinationRow&
 Status destination_stats(sqlite3* db, const Clock& clock, const DestinationRow& row,
                          DestinationStats& out) {
   out.name = row.name;
+  bool empty[kLaneCount] = {};
   for (int lane = 0; lane < kLaneCount; ++lane) {
     LaneCounts counts;
     const Status status = count_lane(db, row, lane, counts);
     if (!status.ok()) return status;
     out.lanes[lane] = {row.lanes[lane].acked_seq, row.lanes[lane].claimed_seq, counts.pending};
+    empty[lane] = counts.beyond_cursor_max <= 0;
     out.pending += counts.pending;
     out.retry += counts.retry;
     out.held += counts.held;
@@ -106,7 +109,7 @@ Status destination_stats(sqlite3* db, const Clock& clock, const DestinationRow& 
   out.last_error = row.last_error;
   out.last_error_at_ms = row.last_error_at_ms;
   Status status = query_bound(db, sql::kGapTotal, row.id, out.gone);
-  if (status.ok()) status = oldest_pending_age(db, clock, row, out.oldest_pending_age_ms);
+  if (status.ok()) status = oldest_pending_age(db, clock, row, empty, out.oldest_pending_age_ms);
   return status;
 }
 
