@@ -52,7 +52,6 @@ int run(const Arguments& arguments) {
       if (action.kind != RelayAction::Kind::send) continue;
       must(wire::encode(*action.message, frame));
       const wire::Message answer = answer_to(*action.message, store);
-      core.encoded(action.token);
       must(wire::encode(answer, frame));
       wire::Message arrived;
       wire::RefusedCode refused;
