@@ -7,7 +7,6 @@
 #include "holdfast/outbox.hpp"
 #include "holdfast/store.hpp"
 #include "holdfast/version.hpp"
-#include "holdfast/writer.hpp"
 
 using namespace holdfast;
 using namespace holdfast::c_api;
@@ -61,14 +60,6 @@ static_assert(sizeof(holdfast_emitted) == 24 && sizeof(holdfast_code) == sizeof(
 static_assert(std::string_view(HOLDFAST_VERSION) == HOLDFAST_VERSION_STRING);
 static_assert(sizeof(holdfast_stats::device) == kMaxDeviceNameBytes + 1);
 
-struct holdfast_outbox {
-  Outbox own;
-  Outbox* outbox = &own;  // or a writer's
-};
-struct holdfast_writer {
-  Writer writer;
-  holdfast_outbox outbox;  // what its functions are given; they run one at a time
-};
 struct holdfast_inbox {
   Inbox inbox;
 };

@@ -9,7 +9,18 @@
 #include "holdfast/event.hpp"
 #include "holdfast/holdfast.h"
 #include "holdfast/inbox.hpp"
+#include "holdfast/outbox.hpp"
 #include "holdfast/status.hpp"
+#include "holdfast/writer.hpp"
+
+struct holdfast_outbox {
+  holdfast::Outbox own;
+  holdfast::Outbox* outbox = &own;  // or a writer's
+};
+struct holdfast_writer {
+  holdfast::Writer writer;
+  holdfast_outbox outbox;  // what its functions are given; they run one at a time
+};
 
 namespace holdfast::c_api {
 

@@ -153,6 +153,7 @@ holdfast_code holdfast_relay_start(const holdfast_relay_options* options, holdfa
     made->sink = std::make_unique<CSink>(given.sink, given.context);
     own.sink = made->sink.get();
   }
+  if (given.writer != nullptr) own.writer = &given.writer->writer;
   result = Relay::start(own, made->relay);
   if (result.ok()) *relay = made.release();
   return finish(result, status);

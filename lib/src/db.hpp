@@ -172,6 +172,7 @@ void guard_transactions(sqlite3* db, TransactionGuard* guard);
 bool foreign_keys_broken(sqlite3* db);
 // What was stepped and not reset keeps its snapshot beyond COMMIT, or forbids it.
 void reset_statements(sqlite3* db);
+bool writes_unfinished(sqlite3* db);  // such a one that writes
 
 // For connections that are the application's.
 bool in_transaction(sqlite3* db);

@@ -7,6 +7,7 @@
 #include "platform.hpp"
 #include "powered_time.hpp"
 #include "schema.hpp"
+#include "writer_impl.hpp"
 
 namespace holdfast {
 
@@ -50,6 +51,19 @@ Status read_by_name(sqlite3* db, Statement& statement, const std::string& name, 
   statement.bind_text(1, name);
   found = statement.step(status, "outbox_destination");
   if (found) read_row(statement, row);
+  statement.reset();
+  return status;
+}
+
+Status read_control(sqlite3* db, Statement& statement, std::int64_t destination,
+                    std::int64_t& value, std::int64_t& capped) {
+  Status status = statement.prepare(db, sql::kControlGet);
+  if (!status.ok()) return status;
+  statement.bind(1, destination);
+  if (statement.step(status, "control")) {
+    value = statement.column_int(0);
+    capped = statement.column_int(1);
+  }
   statement.reset();
   return status;
 }
@@ -173,8 +187,16 @@ Status Delivery::open(Db db, const std::string& destination, bool create, const 
   return Status();
 }
 
+Status Delivery::turn(const std::function<Status()>& writing) {
+  if (!writer_) return writing();
+  Writer::Impl::Member me;
+  me.alone = &writing;
+  return writer_->take_part(me, kTurnWaitMs);
+}
+
 Status Delivery::write(const std::function<Status()>& writing) {
-  return reserve_ != nullptr ? reserve_->while_full(writing) : writing();
+  if (reserve_ == nullptr) return turn(writing);
+  return turn([&] { return reserve_->while_full(writing); });
 }
 
 void Delivery::close() { *this = Delivery(); }
@@ -226,16 +248,17 @@ Status Delivery::acquire(const std::string& owner, std::int64_t lease_ms, bool& 
   return Status();
 }
 
-Status Delivery::fenced(const std::string& owner, std::int64_t epoch, const char* what) {
-  if (db_.changes() == 1) return Status();
+Status Delivery::fenced(sqlite3* db, const std::string& owner, std::int64_t epoch,
+                        const char* what) {
+  if (changed_rows(db) == 1) return Status();
   return Status::error(Code::lease_lost,
                        "%s: another relay has taken destination %s (%s, epoch %lld)", what,
                        name_.c_str(), owner.c_str(), static_cast<long long>(epoch));
 }
 
-Status Delivery::put_exception(const ExceptionRow& row, bool only_new) {
-  Statement& put = only_new ? exception_add_ : exception_put_;
-  Status status = put.prepare(db_.handle(), only_new ? sql::kExceptionAdd : sql::kExceptionPut);
+Status Delivery::put_exception(sqlite3* db, const ExceptionRow& row, bool only_new) {
+  Statement put;
+  Status status = put.prepare(db, only_new ? sql::kExceptionAdd : sql::kExceptionPut);
   if (!status.ok()) return status;
   put.bind(1, id_)
       .bind(2, row.seq)
@@ -245,55 +268,83 @@ Status Delivery::put_exception(const ExceptionRow& row, bool only_new) {
       .bind(6, row.next_attempt_ms)
       .bind(7, static_cast<std::int64_t>(row.reported))
       .bind_text_or_null(8, row.last_error);
-  status = put.run("exception");
-  put.reset();
-  return status;
+  return put.run("exception");
 }
 
-Status Delivery::flush(const std::string& owner, std::int64_t epoch, const CursorFlush& flush) {
-  Transaction transaction(db_.handle());
-  Status status = transaction.begin();
-  if (status.ok()) status = flush_.prepare(db_.handle(), sql::kCursorFlush);
+// Statements live as long as the call: the connection may be the producers', who use it as soon as
+// this has returned.
+Status Delivery::write_cursor(sqlite3* db, const std::string& owner, std::int64_t epoch,
+                              const CursorFlush& flush) {
+  Statement cursor;
+  Status status = cursor.prepare(db, sql::kCursorFlush);
   if (!status.ok()) return status;
   const LaneCursor& normal = flush.lanes[kLaneNormal];
   const LaneCursor& urgent = flush.lanes[kLaneUrgent];
-  flush_.bind(1, id_).bind_text(2, owner).bind(3, epoch).bind(4, normal.acked_seq);
-  bind_id_or_null(flush_, 5, normal.acked_id);
-  flush_.bind(6, normal.claimed_seq).bind(7, urgent.acked_seq);
-  bind_id_or_null(flush_, 8, urgent.acked_id);
-  flush_.bind(9, urgent.claimed_seq)
+  cursor.bind(1, id_).bind_text(2, owner).bind(3, epoch).bind(4, normal.acked_seq);
+  bind_id_or_null(cursor, 5, normal.acked_id);
+  cursor.bind(6, normal.claimed_seq).bind(7, urgent.acked_seq);
+  bind_id_or_null(cursor, 8, urgent.acked_id);
+  cursor.bind(9, urgent.claimed_seq)
       .bind(10, flush.lease_until_ms)
       .bind(11, flush.sent)
       .bind(12, flush.duplicates)
       .bind(13, flush.rejected)
       .bind(14, flush.retries);
-  status = flush_.run("cursor");
-  flush_.reset();
-  if (status.ok()) status = fenced(owner, epoch, "cursor");
+  status = cursor.run("cursor");
+  return status.ok() ? fenced(db, owner, epoch, "cursor") : status;
+}
+
+Status Delivery::write_flush(sqlite3* db, const std::string& owner, std::int64_t epoch,
+                             const CursorFlush& flush) {
+  Status status = write_cursor(db, owner, epoch, flush);
   // What a person asked for since the relay last read the exceptions stands.
   std::int64_t control_now = flush.control, capped = 0;
-  if (status.ok() && flush.control >= 0) status = control(control_now, capped);
+  Statement control;
+  if (status.ok() && flush.control >= 0)
+    status = read_control(db, control, id_, control_now, capped);
   for (const ExceptionRow& row : flush.put)
-    if (status.ok()) status = put_exception(row, control_now != flush.control);
+    if (status.ok()) status = put_exception(db, row, control_now != flush.control);
+  Statement erase, reported;
   for (const std::int64_t seq : flush.erase) {
-    if (status.ok()) status = exception_delete_.prepare(db_.handle(), sql::kExceptionDelete);
-    if (status.ok()) status = exception_delete_.bind(1, id_).bind(2, seq).run("exception");
+    if (status.ok()) status = erase.prepare(db, sql::kExceptionDelete);
+    if (status.ok()) status = erase.bind(1, id_).bind(2, seq).run("exception");
   }
   for (const OutboxGap& gap : flush.gaps)
-    if (status.ok()) status = add_gap(gap);
-  if (status.ok() && flush.expired > 0)
-    status = add_counter(db_.handle(), "expired", flush.expired);
+    if (status.ok()) status = add_gap(db, gap);
+  if (status.ok() && flush.expired > 0) status = add_counter(db, "expired", flush.expired);
   for (const OutboxGap& gap : flush.reported) {
-    if (status.ok()) status = gap_reported_.prepare(db_.handle(), sql::kGapReported);
+    if (status.ok()) status = reported.prepare(db, sql::kGapReported);
     if (status.ok())
-      status = gap_reported_.bind(1, id_)
+      status = reported.bind(1, id_)
                    .bind(2, static_cast<std::int64_t>(gap.lane))
                    .bind(3, gap.first_seq)
                    .bind(4, gap.last_seq)
                    .run("gap");
   }
-  if (status.ok()) status = sample_time(db_.handle(), *clock_, false);
-  return status.ok() ? transaction.commit() : status;
+  return status.ok() ? sample_time(db, *clock_, false) : status;
+}
+
+Status Delivery::flush(const std::string& owner, std::int64_t epoch, const CursorFlush& flush) {
+  const auto by_itself = [&] {
+    Transaction transaction(db_.handle());
+    Status status = transaction.begin();
+    if (status.ok()) status = write_flush(db_.handle(), owner, epoch, flush);
+    return status.ok() ? transaction.commit() : status;
+  };
+  if (!writer_) return write(by_itself);
+  const std::function<Status()> alone = [&] {
+    return reserve_ != nullptr ? reserve_->while_full(by_itself) : by_itself();
+  };
+  const Writer::Work along = [&](sqlite3* db, Outbox&) {
+    return write_flush(db, owner, epoch, flush);
+  };
+  Writer::Impl::Member me;
+  me.work = &along;
+  me.alone = &alone;
+  me.deadline_ms = clock_->boot_ms() + kTurnWaitMs;
+  const Status status = writer_->take_part(me, kTurnWaitMs);
+  // The producers have no reserve: alone there may be room.
+  return status.code() == Code::no_space ? write(by_itself) : status;
 }
 
 Status Delivery::release(const std::string& owner, std::int64_t epoch) {
@@ -362,15 +413,7 @@ Status Delivery::load_gaps(std::vector<OutboxGap>& gaps) {
 }
 
 Status Delivery::control(std::int64_t& value, std::int64_t& capped) {
-  Status status = control_.prepare(db_.handle(), sql::kControlGet);
-  if (!status.ok()) return status;
-  control_.bind(1, id_);
-  if (control_.step(status, "control")) {
-    value = control_.column_int(0);
-    capped = control_.column_int(1);
-  }
-  control_.reset();
-  return status;
+  return read_control(db_.handle(), control_, id_, value, capped);
 }
 
 Status Delivery::drops_oldest(bool& drops) {
@@ -472,9 +515,9 @@ Status Delivery::data_version(std::int64_t& version) {
   return holdfast::data_version(db_.handle(), version_, version);
 }
 
-Status Delivery::add_gap(const OutboxGap& gap) {
+Status Delivery::add_gap(sqlite3* db, const OutboxGap& gap) {
   Statement statement;
-  Status status = statement.prepare(db_.handle(), sql::kGapAdd);
+  Status status = statement.prepare(db, sql::kGapAdd);
   if (!status.ok()) return status;
   return statement.bind(1, id_)
       .bind(2, static_cast<std::int64_t>(gap.lane))
@@ -503,7 +546,7 @@ Status Delivery::record_peer(const std::string& owner, std::int64_t epoch,
                .bind(7, update.lanes[kLaneUrgent].base_seq)
                .bind(8, static_cast<std::int64_t>(update.rewound))
                .run("session");
-  if (status.ok()) status = fenced(owner, epoch, "session");
+  if (status.ok()) status = fenced(db_.handle(), owner, epoch, "session");
   for (int lane = 0; lane < kLaneCount; ++lane) {
     if (!status.ok() || update.unreport_above[lane] < 0) continue;
     Statement unreport;
@@ -515,9 +558,9 @@ Status Delivery::record_peer(const std::string& owner, std::int64_t epoch,
                    .run("gap");
   }
   for (const OutboxGap& gap : update.new_gaps)
-    if (status.ok()) status = add_gap(gap);
+    if (status.ok()) status = add_gap(db_.handle(), gap);
   for (const ExceptionRow& row : update.put)
-    if (status.ok()) status = put_exception(row);
+    if (status.ok()) status = put_exception(db_.handle(), row);
   if (status.ok() && update.rewound)
     status = add_audit(db_.handle(), clock_->wall_ms(), "rewind",
                        name_ + ": the gateway knows less than it did; offering again what is kept");

@@ -15,6 +15,7 @@
 #include "db.hpp"
 #include "holdfast/clock.hpp"
 #include "holdfast/relay.hpp"
+#include "holdfast/writer.hpp"
 #include "identity.hpp"
 #include "reserve.hpp"
 
@@ -102,6 +103,9 @@ struct LaneCounts {
 // No scan of the log: seq has no holes, so arithmetic and small indexes are enough.
 Status count_lane(sqlite3* db, const DestinationRow& row, int lane, LaneCounts& counts);
 
+// A write that gets no turn is tried again later; the next batch must not wait for it.
+constexpr std::int64_t kTurnWaitMs = 20;
+
 class Delivery {
  public:
   // The destination is added if `create`, else it must exist.
@@ -113,7 +117,12 @@ class Delivery {
 
   // What gives room on a full disk to the writes made through write(); must outlive this.
   void use_reserve(Reserve* reserve) { reserve_ = reserve; }
+  // The process's producers: with it what is written here takes turns with them instead of fighting
+  // for the lock. Must outlive this, and be of the same database.
+  void use_writer(std::shared_ptr<Writer::Impl> writer) { writer_ = std::move(writer); }
+  // Busy, besides `writing`'s own reasons, when the producers left no turn for kTurnWaitMs.
   Status write(const std::function<Status()>& writing);
+  Status turn(const std::function<Status()>& writing);  // the same without the reserve
 
   Db& db() { return db_; }
   const Clock& clock() const { return *clock_; }
@@ -125,7 +134,9 @@ class Delivery {
   // With `epoch` equal to the row's and still ours, nothing happened in between.
   Status acquire(const std::string& owner, std::int64_t lease_ms, bool& acquired,
                  DestinationRow& row);
-  // Fenced: lease_lost, and nothing written, if owner and epoch are not the row's any more.
+  // Fenced: lease_lost, and nothing written, if owner and epoch are not the row's any more. With
+  // producers under way in this process it is one more part of their transaction, and durable with
+  // it; else, like all that is written here, a transaction of its own without a sync.
   Status flush(const std::string& owner, std::int64_t epoch, const CursorFlush& flush);
   Status release(const std::string& owner, std::int64_t epoch);
   Status record_link(std::int64_t failures, const std::string& error, std::int64_t wall_ms);
@@ -173,9 +184,13 @@ class Delivery {
   bool wal_moved() const { return wal_moved_; }  // the last checkpoint left nothing behind
 
  private:
-  Status fenced(const std::string& owner, std::int64_t epoch, const char* what);
-  Status put_exception(const ExceptionRow& row, bool only_new = false);
-  Status add_gap(const OutboxGap& gap);
+  Status fenced(sqlite3* db, const std::string& owner, std::int64_t epoch, const char* what);
+  Status put_exception(sqlite3* db, const ExceptionRow& row, bool only_new = false);
+  Status add_gap(sqlite3* db, const OutboxGap& gap);
+  Status write_cursor(sqlite3* db, const std::string& owner, std::int64_t epoch,
+                      const CursorFlush& flush);
+  Status write_flush(sqlite3* db, const std::string& owner, std::int64_t epoch,
+                     const CursorFlush& flush);
 
   struct WalState {  // at a fixed address: the WAL hook points here
     WalHookSlot slot;
@@ -185,13 +200,14 @@ class Delivery {
   Db db_;
   Db guard_;
   Reserve* reserve_ = nullptr;
+  std::shared_ptr<Writer::Impl> writer_;
   bool wal_moved_ = true;
   std::unique_ptr<WalState> wal_;
   const Clock* clock_ = nullptr;
   std::string name_;
   std::int64_t id_ = 0;
   Statement read_[kLaneCount], first_[kLaneCount], read_one_, event_at_, newest_, oldest_, version_,
-      by_name_, flush_, control_, exception_put_, exception_add_, exception_delete_, gap_reported_;
+      by_name_, control_;
 };
 
 }  // namespace holdfast

@@ -14,6 +14,7 @@
 #include "retention.hpp"
 #include "schema.hpp"
 #include "tls_open.hpp"
+#include "writer_impl.hpp"
 
 namespace holdfast {
 
@@ -112,10 +113,22 @@ struct Relay::Impl {
   Status make_room(std::int64_t now);
   Status publish(std::int64_t now);
   Status finish();
+  Status join_writer();
   void say(LogLevel level, const std::string& text) const {
     if (options.log) options.log(level, text);
   }
 };
+
+Status Relay::Impl::join_writer() {
+  if (options.writer == nullptr) return Status();
+  const std::shared_ptr<Writer::Impl> writer = WriterAccess::of(*options.writer);
+  if (!writer) return Status::error(Code::misuse, "relay: its writer is not open");
+  if (main_file(writer->db.handle()) != main_file(delivery.db().handle()))
+    return Status::error(Code::invalid, "relay: its writer is of another database, %s",
+                         writer->db.path().c_str());
+  delivery.use_writer(writer);
+  return Status();
+}
 
 void Relay::Impl::run() {
   Status status = loop();
@@ -285,7 +298,7 @@ Status Relay::Impl::note_clock() {
   const int set = wall_known(clock.wall_ms()) ? 1 : 0;
   if (set == sampled_clock) return Status();
   const Status status =
-      reserve.while_full([&] { return sample_time(delivery.db().handle(), clock, false); });
+      delivery.write([&] { return sample_time(delivery.db().handle(), clock, false); });
   if (status.ok()) sampled_clock = set;
   return unless_passing(status);
 }
@@ -296,7 +309,7 @@ Status Relay::Impl::date_events(std::int64_t now) {
   bool undated = false;
   Status status = undated_ttl(delivery.db().handle(), undated);
   if (status.ok() && undated) {
-    status = sample_time(delivery.db().handle(), clock, true);
+    status = delivery.turn([&] { return sample_time(delivery.db().handle(), clock, true); });
     if (status.ok()) date_at = now + kDateEveryMs;
   }
   return unless_passing(status);
@@ -321,7 +334,7 @@ Status Relay::Impl::purge(std::int64_t now) {
   purge.inbox_older_than_ms = options.inbox_retention_ms;
   PurgeResult result;
   const Status status =
-      reserve.while_full([&] { return purge_step(delivery.db(), clock, purge, result); });
+      delivery.write([&] { return purge_step(delivery.db(), clock, purge, result); });
   purge_at = now + (result.more ? kPurgeAgainMs : kPurgeEveryMs);
   if (result.outbox_rows + result.inbox_rows > 0)
     say(LogLevel::debug, "purged " + std::to_string(result.outbox_rows) + " events and " +
@@ -343,12 +356,14 @@ Status Relay::Impl::make_room(std::int64_t now) {
   PurgeResult result;
   Status status;
   do {
-    status = purge_step_on_full_disk(
-        delivery.db(), clock, sent, reserve, [this] { return delivery.checkpoint(); }, result);
+    status = delivery.turn([&] {
+      return purge_step_on_full_disk(
+          delivery.db(), clock, sent, reserve, [this] { return delivery.checkpoint(); }, result);
+    });
   } while (status.ok() && result.more && !stopping);
   // Any write: the first one to a WAL that was moved cuts its file.
   if (status.ok())
-    status = reserve.while_full([&] { return sample_time(delivery.db().handle(), clock, true); });
+    status = delivery.write([&] { return sample_time(delivery.db().handle(), clock, true); });
   if (status.ok() && delivery.wal_moved()) room_made_for = recorded;
   return unless_passing(status);
 }
@@ -441,6 +456,7 @@ Status Relay::start(const RelayOptions& options, Relay& out) {
     return impl->delivery.open(options.database, options.destination, options.create_destination,
                                impl->clock);
   });
+  if (status.ok()) status = impl->join_writer();
   if (status.ok()) status = impl->watcher.open(options.database);
   if (!status.ok()) return status;
   // A flush must not keep the next batch waiting behind another writer.

@@ -520,7 +520,7 @@ Status RelayCore::on_ack(std::int64_t now, const wire::Ack& ack, InFlight& frame
   state_.last_error = Status();
   if (!link_noted_) return Status();
   link_noted_ = false;
-  const Status written = delivery_.record_link(0, "", 0);
+  const Status written = delivery_.turn([&] { return delivery_.record_link(0, "", 0); });
   if (!written.ok()) say(LogLevel::debug, written.text());
   return Status();
 }

@@ -134,8 +134,9 @@ void RelayCore::note_trouble(const Status& why) {
   if (new_text) say(LogLevel::warning, why.text());
   if (link_noted_) return;
   // Once per episode, for `holdfast stats`: being offline writes nothing more (G6).
-  const Status written =
-      delivery_.record_link(failures_ + 1, why.text(), delivery_.clock().wall_ms());
+  const Status written = delivery_.turn([&] {
+    return delivery_.record_link(failures_ + 1, why.text(), delivery_.clock().wall_ms());
+  });
   if (!written.ok()) say(LogLevel::debug, written.text());
   link_noted_ = true;
 }
@@ -321,8 +322,7 @@ Status RelayCore::flush(std::int64_t now, bool force) {
         flush.put.push_back(exception->second);
     }
   }
-  const Status status =
-      delivery_.write([&] { return delivery_.flush(config_.owner, epoch_, flush); });
+  const Status status = delivery_.flush(config_.owner, epoch_, flush);
   if (status.code() == Code::lease_lost) {
     lose_lease();
     return Status();
@@ -349,8 +349,9 @@ Status RelayCore::stop(std::int64_t now) {
   Status status = flush(now, true);
   if (!status.ok() || !leased_) return status;
   if (dirty_) return Status::error(Code::busy, "stop: the database is locked");
-  leased_ = false;
-  return delivery_.write([&] { return delivery_.release(config_.owner, epoch_); });
+  status = delivery_.write([&] { return delivery_.release(config_.owner, epoch_); });
+  leased_ = status.code() == Code::busy;  // the next call tries again
+  return status;
 }
 
 Status RelayCore::count_pending(std::int64_t& count) {

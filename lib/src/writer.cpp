@@ -90,7 +90,7 @@ Status Writer::Impl::take_part(Member& me, std::int64_t patience_ms) {
 void Writer::Impl::lead(std::unique_lock<std::mutex>& lock, Member& me) {
   led = true;
   leader = std::this_thread::get_id();
-  if (me.work != nullptr && options.wait_us > 0) gather(lock);
+  if (me.alone == nullptr && options.wait_us > 0) gather(lock);
   if (me.alone != nullptr && (me.work == nullptr || waiting.size() == 1)) {
     waiting.pop_front();
     lock.unlock();

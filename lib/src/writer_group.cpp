@@ -7,16 +7,16 @@
 
 namespace holdfast {
 
-// Moves those who wait into the group, up to the limit. False: nobody came since `from`. One that
-// has no part in a group ends it, and leads next.
-bool Writer::Impl::next_members(std::size_t from) {
+// Moves those who wait into the group, until it has `most`. False: nobody came. One that has no
+// part in a group ends it, and leads next.
+bool Writer::Impl::next_members(std::size_t most) {
   const std::lock_guard<std::mutex> lock(mutex);
-  while (!waiting.empty() && waiting.front()->work != nullptr &&
-         group.size() < static_cast<std::size_t>(options.members_max)) {
+  const std::size_t before = group.size();
+  while (!waiting.empty() && waiting.front()->work != nullptr && group.size() < most) {
     group.push_back(waiting.front());
     waiting.pop_front();
   }
-  return group.size() > from;
+  return group.size() > before;
 }
 
 void Writer::Impl::commit_group(Member& me) {
@@ -56,14 +56,18 @@ void Writer::Impl::fail_waiting(const Status& status, Member& me) {
   waiting.erase(over, waiting.end());
 }
 
-// False: the transaction is gone, and with it what all of them wrote.
+// False: the transaction is gone, and with it what all of them wrote. The leader's own function
+// needs no savepoint: if it fails, there is nothing else to keep yet, and the group ends with it.
 bool Writer::Impl::run_all() {
   using std::chrono::steady_clock;
   const auto until = steady_clock::now() + std::chrono::microseconds(kMaxGroupWorkUs);
-  for (std::size_t next = 0; next_members(next);) {
+  bool rolled_back = false;
+  next_members(1);
+  group.front()->status = run_function(*group.front()->work, rolled_back);
+  if (!group.front()->status.ok()) return true;
+  for (std::size_t next = 1; next_members(static_cast<std::size_t>(options.members_max));) {
     for (; next < group.size(); ++next) {
-      bool rolled_back = false;
-      group[next]->status = run_member(*group[next]->work, rolled_back);
+      group[next]->status = run_in_savepoint(*group[next]->work, rolled_back);
       if (rolled_back) return false;
     }
     if (steady_clock::now() >= until) break;
@@ -78,7 +82,7 @@ void Writer::Impl::run_alone() {
     Transaction transaction(db.handle());
     each->status = transaction.begin();
     bool rolled_back = false;
-    if (each->status.ok()) each->status = run_member(*each->work, rolled_back);
+    if (each->status.ok()) each->status = run_function(*each->work, rolled_back);
     reset_statements(db.handle());
     if (each->status.ok()) each->status = transaction.commit();
   }
@@ -89,45 +93,47 @@ void Writer::Impl::tell(const Status& status) {
     if (each->status.ok()) each->status = status;
 }
 
-Status Writer::Impl::run_member(const Work& work, bool& rolled_back) {
-  Status status = savepoint.prepare(db.handle(), sql::kMember);
-  if (status.ok()) status = savepoint.run("run");
-  if (status.ok()) {
-    guard = {true, false};
-    status = work(db.handle(), outbox);
-    guard.closed = false;
-  }
+Status Writer::Impl::run_function(const Work& work, bool& rolled_back) {
+  guard = {true, false};
+  const Status status = work(db.handle(), outbox);
+  guard.closed = false;
   rolled_back = !in_transaction(db.handle());
   if (guard.tried)
-    status = Status::error(Code::misuse,
-                           "run: the function began or ended a transaction, or attached a file, "
-                           "which the writer does for it; what it wrote is undone");
-  else if (rolled_back && status.ok())
-    status = Status::error(Code::misuse,
-                           "run: an error in the function rolled back the transaction (a full "
-                           "disk, say), and it returned ok; what it wrote is undone");
-  if (rolled_back) return status;
-  if (status.ok() && foreign_keys_broken(db.handle()))
-    status = Status::error(Code::invalid,
-                           "run: a deferred foreign key does not hold at the end of the function");
-  return end_member(status, rolled_back);
+    return Status::error(Code::misuse,
+                         "run: the function began or ended a transaction, or attached a file, "
+                         "which the writer does for it; what it wrote is undone");
+  if (!status.ok()) return status;
+  if (rolled_back)
+    return Status::error(Code::misuse,
+                         "run: an error in the function rolled back the transaction (a full disk, "
+                         "say), and it returned ok; what it wrote is undone");
+  if (foreign_keys_broken(db.handle()))
+    return Status::error(Code::invalid,
+                         "run: a deferred foreign key does not hold at the end of the function");
+  if (writes_unfinished(db.handle()))
+    return Status::error(Code::misuse,
+                         "run: the function left a statement that writes unfinished; step it to "
+                         "its end, or reset it");
+  return status;
 }
 
-Status Writer::Impl::end_member(Status status, bool& rolled_back) {
-  Status ended = release.prepare(db.handle(), sql::kMemberRelease);
-  if (ended.ok() && status.ok()) ended = release.run("run");
-  if (ended.code() == Code::busy) {  // a statement that writes was left in the middle
-    reset_statements(db.handle());
-    status = Status::native_error(Code::misuse, ended.native(),
-                                  "run: the function left a statement that writes unfinished; step "
-                                  "it to its end, or reset it");
-    ended = Status();
+Status Writer::Impl::run_in_savepoint(const Work& work, bool& rolled_back) {
+  Status begun = savepoint.prepare(db.handle(), sql::kMember);
+  if (begun.ok()) begun = savepoint.run("run");
+  if (!begun.ok()) {
+    rolled_back = !in_transaction(db.handle());
+    return begun;
   }
+  const Status status = run_function(work, rolled_back);
+  if (rolled_back) return status;
+  Status ended;
   if (!status.ok()) {
-    if (ended.ok()) ended = rollback.prepare(db.handle(), sql::kMemberRollback);
+    reset_statements(db.handle());
+    ended = rollback.prepare(db.handle(), sql::kMemberRollback);
     if (ended.ok()) ended = rollback.run("run");
-    if (ended.ok()) ended = release.run("run");
   }
+  if (ended.ok()) ended = release.prepare(db.handle(), sql::kMemberRelease);
+  if (ended.ok()) ended = release.run("run");
   // The savepoint is lost, or cannot be undone: nothing of this transaction can be relied on.
   rolled_back = !ended.ok();
   return status.ok() ? ended : status;

@@ -47,16 +47,20 @@ struct Writer::Impl {
   // The leader's, without the mutex.
   void lead(std::unique_lock<std::mutex>& lock, Member& me);
   void gather(std::unique_lock<std::mutex>& lock);
-  bool next_members(std::size_t from);
+  bool next_members(std::size_t most);
   void hand_over();
   // One transaction of all that are there, each with its Status.
   void commit_group(Member& me);
   void fail_waiting(const Status& status, Member& me);
   bool run_all();
   void run_alone();
-  Status run_member(const Work& work, bool& rolled_back);
-  Status end_member(Status status, bool& rolled_back);
+  Status run_function(const Work& work, bool& rolled_back);
+  Status run_in_savepoint(const Work& work, bool& rolled_back);
   void tell(const Status& status);
+};
+
+struct WriterAccess {
+  static std::shared_ptr<Writer::Impl> of(const Writer& writer) { return writer.impl_; }
 };
 
 }  // namespace holdfast

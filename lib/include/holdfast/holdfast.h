@@ -773,6 +773,8 @@ typedef struct holdfast_relay_options {
                           // acknowledged when it is full; default 4 MiB; < 0: none
   holdfast_tls tls;       // for tls+tcp://
   const char* tls_revoked_file;  // gateways' certificates not accepted any more; see tls.hpp
+  holdfast_writer* writer;  // of the producers in this process, for the same database: what the
+                            // relay writes takes turns with them; must outlive the relay
 } holdfast_relay_options;
 
 typedef enum holdfast_phase {

@@ -52,6 +52,8 @@ constexpr int kPurgeStepRows = 5000;
 // a quarter of it, and none below 256 KiB.
 constexpr std::int64_t kReserveBytes = 4 * 1024 * 1024;
 
+class Writer;
+
 struct RelayOptions {
   std::string database;  // path; must exist and be initialised
   std::string destination = kDefaultDestination;
@@ -76,7 +78,11 @@ struct RelayOptions {
   int batch_events_max = kMaxBatchEvents;
   std::size_t batch_bytes_max = kMaxBatchBytes;
   int window_batches_max = kWindowBatchesMax;  // 1: the next batch waits for the answer to the last
-  bool create_destination = true;              // add the destination if it is not there yet
+  // That of the producers in this process, for the same database; must outlive the Relay. What the
+  // relay writes then takes turns with them or is a part of their commits, and nobody in the
+  // process waits for the lock.
+  Writer* writer = nullptr;
+  bool create_destination = true;  // add the destination if it is not there yet
   LogFunction log;
   const Clock* clock = nullptr;
 };
