@@ -35,10 +35,11 @@ deb: ## Debian packages: build/deb/*.deb; for a board: make deb ARCH=arm64|armhf
 	@platforms/debian/install-deps build packages $(ARCH)
 	@platforms/debian/build-packages $(ARCH)
 
-test: ## all tests: native, with ASan and UBSan, with TSan (about 29 minutes on two cores)
+test: ## all tests: native, with ASan and UBSan, with TSan (half an hour on two cores); BOARDS="arm64 armhf armv6" adds these
 	@platforms/debian/install-deps build test
 	@platforms/debian/install-deps power-short $(OR_SKIP)
-	@tests/run native asan tsan
+	@for board in $(BOARDS); do $(MAKE) --no-print-directory cross-deps ARCH=$$board || exit; done
+	@tests/run native asan tsan $(BOARDS)
 
 test-native test-asan test-tsan: # one of the three
 	@platforms/debian/install-deps build test

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "bench.hpp"
@@ -27,8 +28,11 @@ std::int64_t field(const std::string& text, const char* name) {
 }  // namespace
 
 Status Scratch::create(const std::string& parent) {
-  std::string path = parent + "/holdfast-bench-XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr) {
+  // Absolute, for the address of a socket in it is refused otherwise.
+  const std::unique_ptr<char, void (*)(void*)> absolute(::realpath(parent.c_str(), nullptr),
+                                                        ::free);
+  std::string path = (absolute ? absolute.get() : parent) + "/holdfast-bench-XXXXXX";
+  if (!absolute || ::mkdtemp(path.data()) == nullptr) {
     return Status::error(Code::io, "cannot make a directory in %s: %s", parent.c_str(),
                          ::strerror(errno));
   }

@@ -88,6 +88,16 @@ TEST_CASE("bench prints each figure as a JSON object and leaves its directory as
   CHECK(contents(place.directory.path()) == place.before);
 }
 
+TEST_CASE("bench works in the current directory, if none is named") {
+  Occupied place;
+  SpawnOptions options;
+  options.directory = place.directory.path();
+  const RunResult result = command({"bench", "--seconds", "0.05", "--rows", "0"}, options);
+  CHECK_MESSAGE(result.code() == 0, result.err);
+  CHECK(result.out.find("drain_ipc") != std::string::npos);
+  CHECK(contents(place.directory.path()) == place.before);
+}
+
 TEST_CASE("bench leaves nothing behind when a signal ends it") {
   for (const int number : {SIGTERM, SIGINT}) {
     Occupied place;

@@ -347,6 +347,25 @@ TEST_CASE("a gateway restored from an old copy gets again what is kept (G3)") {
   CHECK(f.app->number("SELECT rewinds FROM outbox_destination") == 1);
 }
 
+TEST_CASE("more gap records than a batch may have: each is told, and none is passed by (G9)") {
+  Fixture f;
+  constexpr int kDiscarded = 300;  // a batch has room for 256
+  insert_events(*f.app, 2 * kDiscarded + 1);
+  // What `holdfast discard` leaves of events that went dead before the gateway was told.
+  f.app->run(
+      "INSERT INTO "
+      "outbox_gap(destination_id,lane,first_seq,last_seq,count,reason,detail,created_at)"
+      " SELECT d.id,0,seq,seq,1,'discarded','by hand',0 FROM outbox_destination d, outbox_event"
+      " WHERE seq%2=0");
+  RunningGateway gateway(f.gateway_options());
+  f.drain(gateway.url());
+  gateway.stop();
+  Connection log(f.gateway);
+  CHECK(log.number("SELECT count(*) FROM outbox_event") == kDiscarded + 1);
+  CHECK(log.number("SELECT sum(count) FROM inbox_gap WHERE state='GONE'") == kDiscarded);
+  CHECK(f.app->number("SELECT count(*) FROM outbox_gap WHERE reported=0") == 0);
+}
+
 TEST_CASE("a bad URL, a taken port and an unusable database are refused at the start, by name") {
   Fixture f;
   RunningGateway running(f.gateway_options());

@@ -242,10 +242,13 @@ wire::Batch RelayCore::new_batch(int lane) const {
   return batch;
 }
 
+std::size_t RelayCore::batch_bytes() const {
+  return window_.batch_bytes(config_.batch_bytes_max, config_.window);
+}
+
 bool RelayCore::fits(const Draft& draft, std::size_t bytes) const {
-  const std::size_t bytes_max = window_.batch_bytes(config_.batch_bytes_max, config_.window);
   return draft.batch.events.empty() ||
-         (draft.bytes + bytes <= bytes_max &&
+         (draft.bytes + bytes <= batch_bytes() &&
           static_cast<int>(draft.batch.events.size()) < config_.batch_events_max);
 }
 
@@ -284,7 +287,7 @@ Status RelayCore::compose_retry(int lane, std::int64_t now, Draft& draft, bool& 
   return Status();
 }
 
-// Decides about one row of the log: false ends the batch before it.
+// Decides about one row of the log: false ends the batch, before it or with it.
 bool RelayCore::take_row(int lane, std::int64_t now, EventRecord&& event, const Status& bad,
                          Draft& draft, std::set<std::int64_t>& included) {
   Lane& mine = lanes_[lane];
@@ -294,6 +297,10 @@ bool RelayCore::take_row(int lane, std::int64_t now, EventRecord&& event, const 
   const bool due = known != mine.exceptions.end() &&
                    known->second.status != ExceptionStatus::dead && !known->second.in_flight &&
                    known->second.next_attempt_ms <= now;
+  if (seq > draft.events_end) {
+    draft.full = true;
+    return false;
+  }
   if (gone(lane, seq) || (known != mine.exceptions.end() && !due)) {
     mine.scanned = seq;
     return true;
@@ -331,6 +338,8 @@ bool RelayCore::take_row(int lane, std::int64_t now, EventRecord&& event, const 
     return true;
   }
   const std::size_t size = wire::event_bytes(event);
+  // A large event does not go beyond the window: it waits for what is under way.
+  if (batch.events.empty() && size > kMaxBatchBytes && !window_.holds(size)) return false;
   if (!fits(draft, size)) {
     draft.full = true;
     return false;
@@ -343,7 +352,8 @@ bool RelayCore::take_row(int lane, std::int64_t now, EventRecord&& event, const 
   }
   mine.scanned = seq;
   batch.events.push_back(std::move(event));
-  return true;
+  draft.full = draft.bytes >= batch_bytes();
+  return !draft.full;  // the next row, which may be large, is not read in vain
 }
 
 Status RelayCore::compose_fresh(int lane, std::int64_t now, Draft& draft, bool& any, bool& again) {
@@ -359,6 +369,7 @@ Status RelayCore::compose_fresh(int lane, std::int64_t now, Draft& draft, bool& 
     }
   }
   draft.batch = new_batch(lane);
+  draft.events_end = reports_end(lane);
   const wire::Batch& batch = draft.batch;
   if (!mine.exhausted) {
     std::int64_t rows = 0;
@@ -446,20 +457,16 @@ bool RelayCore::told(int lane, const OutboxGap& gap) const {
   });
 }
 
-// What no batch under way tells already.
+// What a batch under way tells already is told again beside events, for the gateway may refuse that
+// one and take this one, and with it pass the place that the report is about. A batch of its own is
+// for what none tells.
 void RelayCore::add_reports(int lane, Draft& draft) {
   if (config_.local) return;
   wire::Batch& batch = draft.batch;
-  for (const auto& [seq, exception] : lanes_[lane].exceptions) {
-    if (batch.reports.size() >= wire::kMaxReportsPerBatch) return;
-    if (exception.status != ExceptionStatus::dead || exception.reported || told(lane, seq))
-      continue;
-    batch.reports.push_back({seq, seq, 1, wire::GapReason::dead, exception.last_error});
-    draft.dead_reports.push_back(seq);
-  }
+  const bool again = !batch.events.empty();
   for (const OutboxGap& gap : lanes_[lane].gaps) {
     if (batch.reports.size() >= wire::kMaxReportsPerBatch) return;
-    if (gap.reported || told(lane, gap)) continue;
+    if (gap.reported || (!again && told(lane, gap))) continue;
     wire::GapReason reason = wire::GapReason::lost;
     for (int r = 0; r <= static_cast<int>(wire::GapReason::lost); ++r)
       if (gap.reason == wire::reason_name(static_cast<wire::GapReason>(r)))
@@ -467,6 +474,24 @@ void RelayCore::add_reports(int lane, Draft& draft) {
     batch.reports.push_back({gap.first_seq, gap.last_seq, gap.count, reason, gap.detail});
     draft.reports.push_back(gap);
   }
+  for (const auto& [seq, exception] : lanes_[lane].exceptions) {
+    if (batch.reports.size() >= wire::kMaxReportsPerBatch) return;
+    if (exception.status != ExceptionStatus::dead || exception.reported) continue;
+    if (!again && told(lane, seq)) continue;
+    batch.reports.push_back({seq, seq, 1, wire::GapReason::dead, exception.last_error});
+    draft.dead_reports.push_back(seq);
+  }
+}
+
+// Where the gap records begin that have no room in the next batch: its events end before, for the
+// gateway takes what is missing below its mark, and was not named before, for delivered. (Dead
+// events are named, as skipped.)
+std::int64_t RelayCore::reports_end(int lane) const {
+  std::size_t reports = 0;
+  if (config_.local) return INT64_MAX;
+  for (const OutboxGap& gap : lanes_[lane].gaps)
+    if (!gap.reported && ++reports > wire::kMaxReportsPerBatch) return gap.first_seq;
+  return INT64_MAX;
 }
 
 void RelayCore::dispatch(std::int64_t now, Draft&& draft, std::vector<RelayAction>& actions) {

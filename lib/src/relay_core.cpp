@@ -417,7 +417,10 @@ Status RelayCore::on_welcome(std::int64_t now, const wire::Welcome& welcome) {
   Delivery::PeerUpdate update;
   Status status = meet_gateway(now, welcome, update);
   if (!status.ok()) return status;
-  const bool news = update.rewound || !update.new_gaps.empty() || !update.put.empty() ||
+  const bool unreported =
+      std::any_of(std::begin(update.unreport_above), std::end(update.unreport_above),
+                  [](std::int64_t above) { return above >= 0; });
+  const bool news = unreported || !update.new_gaps.empty() || !update.put.empty() ||
                     peer_store_ != welcome.store || peer_stream_ != identity_.stream;
   if (news)
     status = delivery_.write([&] { return delivery_.record_peer(config_.owner, epoch_, update); });
@@ -485,7 +488,10 @@ Status RelayCore::meet_gateway(std::int64_t now, const wire::Welcome& welcome,
     const auto told = std::find_if(welcome.lanes.begin(), welcome.lanes.end(), is_lane);
     const bool known = told != welcome.lanes.end() && told->known;
     if (known) {
-      if (told->mark.seq < mine.cursor.acked_seq) rewind_lane(lane, told->mark, update, oldest);
+      if (told->mark.seq < mine.cursor.acked_seq)
+        rewind_lane(lane, told->mark, update, oldest);
+      else
+        report_what_is_missing(lane, *told, update);
     } else {
       // Another store: it has nothing of ours. The same store but a new stream: what the old
       // stream delivered is there, and this stream begins where that one ended.
@@ -536,11 +542,40 @@ void RelayCore::rewind_lane(int lane, const wire::Mark& to, Delivery::PeerUpdate
     purged.detail = "sent before and no longer kept when the gateway asked for it";
     update.new_gaps.push_back(std::move(purged));
   }
-  update.unreport_above[lane] = to.seq;
+  unreport_gaps(lane, to.seq, update);
   update.rewound = true;
   cursor.acked_seq = to.seq;
   cursor.acked_id = to.id;
   report_dead_again(lane, to.seq);
+}
+
+void RelayCore::unreport_gaps(int lane, std::int64_t above, Delivery::PeerUpdate& update) {
+  update.unreport_above[lane] = above;
+  auto& reported = changes_.reported;  // acknowledged, and not yet in the database
+  reported.erase(std::remove_if(reported.begin(), reported.end(),
+                                [&](const OutboxGap& gap) {
+                                  return gap.lane == lane && gap.last_seq > above;
+                                }),
+                 reported.end());
+}
+
+// A restored gateway may have the mark that we expect, and yet not what it was told about events
+// beyond the mark. What is dead it names in its WELCOME, what is gone it does not.
+void RelayCore::report_what_is_missing(int lane, const wire::WelcomeLane& told,
+                                       Delivery::PeerUpdate& update) {
+  Lane& mine = lanes_[lane];
+  const auto knows = [&told](std::int64_t seq) {
+    return std::any_of(told.gaps.begin(), told.gaps.end(), [seq](const wire::Gap& gap) {
+      return gap.first <= seq && seq <= gap.last && gap.state == wire::GapState::dead;
+    });
+  };
+  for (auto it = mine.exceptions.upper_bound(told.mark.seq); it != mine.exceptions.end(); ++it) {
+    if (!it->second.reported || knows(it->first)) continue;
+    it->second.reported = false;
+    touch(lane, it->first);
+  }
+  for (const OutboxGap& gap : mine.gaps)
+    if (gap.reported && gap.last_seq > told.mark.seq) unreport_gaps(lane, told.mark.seq, update);
 }
 
 // What the gateway was told about events above `seq`, it does not know any more.

@@ -85,9 +85,10 @@ class RelayCore {
   // A batch that is being put together.
   struct Draft {
     wire::Batch batch;
-    std::size_t bytes = 0;           // of its events
-    bool full = false;               // more events wait behind it
-    std::vector<OutboxGap> reports;  // gaps and dead ones named in it
+    std::size_t bytes = 0;                // of its events
+    bool full = false;                    // more events wait behind it
+    std::int64_t events_end = INT64_MAX;  // no event beyond this seq may be in it
+    std::vector<OutboxGap> reports;       // gaps and dead ones named in it
     std::vector<std::int64_t> dead_reports;
   };
   // A request under way. Of the events only their places are kept, so that a wide window costs
@@ -142,6 +143,9 @@ class RelayCore {
   Status meet_gateway(std::int64_t now, const wire::Welcome& welcome, Delivery::PeerUpdate& update);
   void rewind_lane(int lane, const wire::Mark& to, Delivery::PeerUpdate& update,
                    std::int64_t oldest_seq);
+  void unreport_gaps(int lane, std::int64_t above, Delivery::PeerUpdate& update);
+  void report_what_is_missing(int lane, const wire::WelcomeLane& told,
+                              Delivery::PeerUpdate& update);
   void report_dead_again(int lane, std::int64_t seq);
   Status reconcile_gap(int lane, std::int64_t seq, wire::GapState state,
                        Delivery::PeerUpdate& update);
@@ -158,9 +162,11 @@ class RelayCore {
   Status compose_fresh(int lane, std::int64_t now, Draft& draft, bool& any, bool& again);
   bool take_row(int lane, std::int64_t now, EventRecord&& event, const Status& bad, Draft& draft,
                 std::set<std::int64_t>& included);
+  std::size_t batch_bytes() const;
   bool fits(const Draft& draft, std::size_t bytes) const;
   void expire(int lane, const EventRecord& event);
   void add_reports(int lane, Draft& draft);
+  std::int64_t reports_end(int lane) const;
   bool told(int lane, std::int64_t dead_seq) const;
   bool told(int lane, const OutboxGap& gap) const;
   void add_skipped(int lane, wire::Batch& batch) const;

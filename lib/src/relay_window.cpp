@@ -8,8 +8,8 @@ namespace holdfast {
 
 namespace {
 
-constexpr std::int64_t kRoundTrips =
-    2;  // so that the measured rate can double from one to the next
+// So that the measured rate can double from one to the next.
+constexpr std::int64_t kRoundTrips = 2;
 constexpr std::int64_t kForgetPart = 8;  // a lower rate counts by one part of so many
 
 }  // namespace
@@ -40,6 +40,10 @@ std::size_t RelayWindow::bytes() const {
 }
 
 bool RelayWindow::has_room() const { return under_way_ < bytes(); }
+
+bool RelayWindow::holds(std::size_t bytes) const {
+  return under_way_ == 0 || under_way_ + bytes <= kWindowBytesMax;
+}
 
 std::size_t RelayWindow::batch_bytes(std::size_t usual, int batches_max) const {
   return std::clamp(bytes() / static_cast<std::size_t>(batches_max), usual, 2 * usual);

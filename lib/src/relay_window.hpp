@@ -28,6 +28,8 @@ class RelayWindow {
   std::size_t bytes_under_way() const { return under_way_; }
   // May one more batch be sent beside those under way?
   bool has_room() const;
+  // Has kWindowBytesMax room for so much more? What goes alone always has.
+  bool holds(std::size_t bytes) const;
   // How large a batch should be: `usual`, or up to twice that if the window is wider than so many
   // usual ones.
   std::size_t batch_bytes(std::size_t usual, int batches_max) const;

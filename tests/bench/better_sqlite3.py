@@ -4,8 +4,10 @@ It is the one peer that Debian does not have. `npm install` brings it, once, int
 download and, where npm's prebuilt binary cannot be reached, minutes of compiling. It happens here
 and never when Holdfast is built; if it fails, the peer is skipped with npm's reason."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 
 from peer import HERE, PAYLOAD, SOURCE, COMMAND_SECONDS, Done, Failed, Peer, Skipped, need
@@ -28,15 +30,20 @@ def install():
         return
     os.makedirs(NPM, exist_ok=True)
     print(f"bench: npm install better-sqlite3@{VERSION} (once; up to {INSTALL_SECONDS // 60} minutes)", flush=True)
+    npm = subprocess.Popen(
+        ["npm", "install", "--prefix", NPM, "--no-save", "--no-audit", "--no-fund", "--loglevel", "error",
+         f"better-sqlite3@{VERSION}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, start_new_session=True)
     try:
-        done = subprocess.run(
-            ["npm", "install", "--prefix", NPM, "--no-save", "--no-audit", "--no-fund", "--loglevel", "error",
-             f"better-sqlite3@{VERSION}"], capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+        said = npm.communicate(timeout=INSTALL_SECONDS)[0]
     except subprocess.TimeoutExpired:
         raise Skipped(f"npm install better-sqlite3 takes more than {INSTALL_SECONDS} s") from None
-    if done.returncode != 0 or not loads():
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no word from npm"]
-        raise Skipped(f"npm install better-sqlite3: {lines[-1]}")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(npm.pid, signal.SIGKILL)  # the compilers that it may have started, too
+        npm.wait()
+    if npm.returncode != 0 or not loads():
+        raise Skipped(f"npm install better-sqlite3: {(said.strip().splitlines() or ['no word from npm'])[-1]}")
 
 
 class BetterSqlite3(Peer):

@@ -6,7 +6,8 @@ import tempfile
 import disk
 from peer import Failed, Skipped
 
-ROUNDS = 5  # of each figure of input; the middle one is told: the disk's own speed changes while it runs
+ROUNDS = 10  # of each figure of input. A disk that is shared changes its speed within seconds: the
+STEADY = 5   # rounds count in which its limit before and after differ least, and their middle is told
 
 
 def measure_round(peer, folder, connections, seconds):
@@ -20,8 +21,14 @@ def measure_round(peer, folder, connections, seconds):
             "of_limit": done.rate / ((before + after) / 2), "disk_bytes_per_event": written / done.events}
 
 
+def unsteady(each):
+    low, high = sorted((each["limit_before"], each["limit_after"]))
+    return high / low
+
+
 def middle(rounds):
-    return sorted(rounds, key=lambda each: each["of_limit"])[len(rounds) // 2]
+    steady = sorted(rounds, key=unsteady)[:STEADY]
+    return sorted(steady, key=lambda each: each["of_limit"])[len(steady) // 2]
 
 
 def measure(peer, folder, seconds):
