@@ -13,6 +13,8 @@
 namespace holdfast {
 
 struct Writer::Impl {
+  virtual ~Impl() = default;
+
   // A thread in run(); lives on its stack.
   struct Member {
     const Work* work = nullptr;
@@ -42,7 +44,8 @@ struct Writer::Impl {
 
   // Waits for a turn, or for another thread that does `me` with its own; ends with me.status.
   // `patience_ms` < 0: as long as it takes; else busy if nobody has begun by then.
-  Status take_part(Member& me, std::int64_t patience_ms);
+  // Virtual, so that a program with a relay and without a Writer does not link all of this.
+  virtual Status take_part(Member& me, std::int64_t patience_ms);
 
   // The leader's, without the mutex.
   void lead(std::unique_lock<std::mutex>& lock, Member& me);
