@@ -1,9 +1,10 @@
-// What the two halves of the C interface share: structs that may grow, and texts.
+// What the parts of the C interface share: structs that may grow, and texts.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "holdfast/event.hpp"
@@ -11,6 +12,7 @@
 #include "holdfast/inbox.hpp"
 #include "holdfast/outbox.hpp"
 #include "holdfast/status.hpp"
+#include "holdfast/store.hpp"
 #include "holdfast/writer.hpp"
 
 struct holdfast_outbox {
@@ -40,6 +42,12 @@ inline std::string text(const char* given, const char* otherwise) {
 template <class T>
 T or_default(T given, T otherwise) {
   return given == 0 ? otherwise : given;
+}
+
+inline int busy_timeout(int given) { return given < 0 ? 0 : or_default(given, kBusyTimeoutMs); }
+
+inline std::string_view view_of(const char* text) {
+  return text != nullptr ? text : std::string_view();
 }
 
 // Copies what the caller gave into the struct as this library knows it. What an older caller did

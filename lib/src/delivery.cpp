@@ -256,8 +256,8 @@ Status Delivery::fenced(sqlite3* db, const std::string& owner, std::int64_t epoc
                        name_.c_str(), owner.c_str(), static_cast<long long>(epoch));
 }
 
-Status Delivery::put_exception(sqlite3* db, const ExceptionRow& row, bool only_new) {
-  Statement put;
+Status Delivery::put_exception(sqlite3* db, Statement& put, const ExceptionRow& row,
+                               bool only_new) {
   Status status = put.prepare(db, only_new ? sql::kExceptionAdd : sql::kExceptionPut);
   if (!status.ok()) return status;
   put.bind(1, id_)
@@ -302,9 +302,9 @@ Status Delivery::write_flush(sqlite3* db, const std::string& owner, std::int64_t
   Statement control;
   if (status.ok() && flush.control >= 0)
     status = read_control(db, control, id_, control_now, capped);
+  Statement put, erase, reported;
   for (const ExceptionRow& row : flush.put)
-    if (status.ok()) status = put_exception(db, row, control_now != flush.control);
-  Statement erase, reported;
+    if (status.ok()) status = put_exception(db, put, row, control_now != flush.control);
   for (const std::int64_t seq : flush.erase) {
     if (status.ok()) status = erase.prepare(db, sql::kExceptionDelete);
     if (status.ok()) status = erase.bind(1, id_).bind(2, seq).run("exception");
@@ -559,8 +559,9 @@ Status Delivery::record_peer(const std::string& owner, std::int64_t epoch,
   }
   for (const OutboxGap& gap : update.new_gaps)
     if (status.ok()) status = add_gap(db_.handle(), gap);
+  Statement put;
   for (const ExceptionRow& row : update.put)
-    if (status.ok()) status = put_exception(db_.handle(), row);
+    if (status.ok()) status = put_exception(db_.handle(), put, row);
   if (status.ok() && update.rewound)
     status = add_audit(db_.handle(), clock_->wall_ms(), "rewind",
                        name_ + ": the gateway knows less than it did; offering again what is kept");

@@ -185,7 +185,7 @@ class Delivery {
 
  private:
   Status fenced(sqlite3* db, const std::string& owner, std::int64_t epoch, const char* what);
-  Status put_exception(sqlite3* db, const ExceptionRow& row, bool only_new = false);
+  Status put_exception(sqlite3* db, Statement& put, const ExceptionRow& row, bool only_new = false);
   Status add_gap(sqlite3* db, const OutboxGap& gap);
   Status write_cursor(sqlite3* db, const std::string& owner, std::int64_t epoch,
                       const CursorFlush& flush);
