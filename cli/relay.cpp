@@ -20,10 +20,15 @@ namespace {
 
 constexpr CommandText kText = {
     "relay", kGroupMove, "Forward events to a gateway until stopped, or until all are delivered.",
-    "[DB] --to URL [OPTIONS]",
+    "[DB] --to URL [--to URL2]... [OPTIONS]",
     "The gateway may be unreachable for any time: nothing is lost, no attempt is counted, and\n"
     "delivery goes on within seconds of its return. Several relays on one destination are safe;\n"
     "one works, the others stand by. Commits of other processes are noticed at once.\n"
+    "\n"
+    "Several URLs are ways to the same gateway (the same database), in order of preference: an\n"
+    "attempt to connect tries the next one when the one before fails, or after 1 s without an\n"
+    "answer. On a later one, the earlier ones are looked at every 30 s (--return-delay), and the\n"
+    "relay goes back without losing anything. `holdfast stats` shows which one is in use.\n"
     "\n"
     "Under systemd (Type=notify, WatchdogSec=) it tells when it is ready, and that it is alive.\n"
     "\n"
@@ -41,6 +46,7 @@ constexpr std::int64_t kWatchSliceMs = 60 * 60 * 1000;
 struct Options {
   DatabaseArgument db;
   RelayOptions relay;
+  std::vector<std::string> to;
   LogSettings log;
   bool drain = false;
   bool no_create = false;
@@ -88,17 +94,20 @@ int run_relay(const Options& options) {
   LogLines log("relay", options.log, options.drain ? &progress : nullptr);
   RelayOptions relay_options = options.relay;
   relay_options.database = where.subject;
+  relay_options.url = options.to.front();
+  relay_options.more_urls.assign(options.to.begin() + 1, options.to.end());
   relay_options.create_destination = !options.no_create;
   relay_options.log = log.function();
   Relay relay;
   status = Relay::start(relay_options, relay);
   if (!status.ok()) return fail(where, status);
   if (options.drain) {
-    return drain(where, {options.relay.destination, options.relay.url, options.drain_timeout_ms},
+    return drain(where, {options.relay.destination, relay_options.url, options.drain_timeout_ms},
                  relay, signals, log);
   }
-  const std::string doing = "forwarding " + where.subject + " as " + options.relay.destination +
-                            " to " + options.relay.url;
+  std::string doing = "forwarding " + where.subject + " as " + options.relay.destination + " to ";
+  for (const std::string& url : options.to)
+    doing += (&url == &options.to.front() ? "" : ", ") + url;
   log.write(LogLevel::info, doing);
   ServiceNotify notify(log);
   notify.ready(doing);
@@ -115,6 +124,8 @@ void add_tuning(CLI::App& command, Options& options) {
                    "First wait before reconnecting"),
       add_duration(command, "--link-delay-max", relay.link_delay_max_ms,
                    "Longest wait before reconnecting"),
+      add_duration(command, "--return-delay", relay.return_delay_ms,
+                   "On a later URL: look so often whether an earlier one answers"),
       add_duration(command, "--retry-delay-min", relay.retry_delay_min_ms,
                    "First wait after a rejection"),
       add_duration(command, "--retry-delay-max", relay.retry_delay_max_ms,
@@ -147,9 +158,10 @@ void add_relay(CLI::App& program, Run& run) {
   auto options = std::make_shared<Options>();
   options->db.add(*command);
   command
-      ->add_option("--to", options->relay.url,
-                   "The gateway: tls+tcp://HOST:PORT, tcp://HOST:PORT or ipc:///PATH")
+      ->add_option("--to", options->to,
+                   "The gateway: tls+tcp://HOST:PORT, tcp://HOST:PORT or ipc:///PATH; repeatable")
       ->required()
+      ->allow_extra_args(false)
       ->option_text("URL (required)");
   command
       ->add_option("--name", options->relay.destination,

@@ -37,7 +37,9 @@ std::string destination_json(const DestinationStats& d) {
     lanes += (lanes.empty() ? "" : ",") + lane_line.finish();
   }
   line.raw("lanes", "[" + lanes + "]").boolean("leased", d.leased);
-  line.text_if_set("lease_owner", d.lease_owner).number("link_failures", d.link_failures);
+  line.text_if_set("lease_owner", d.lease_owner)
+      .text_if_set("url", d.url)
+      .number("link_failures", d.link_failures);
   line.text_if_set("last_error", d.last_error);
   if (d.last_error_at_ms > 0) line.number("last_error_at", d.last_error_at_ms);
   return line.finish();
@@ -79,6 +81,7 @@ Table::Cell counted(std::int64_t count, Colour colour) {
 
 std::string link_text(const DestinationStats& d, std::int64_t wall_now_ms) {
   std::string out = d.leased ? "active" : "none";
+  if (d.leased && !d.url.empty()) out += " on " + d.url;
   if (d.link_failures > 0) out = plural(d.link_failures, "failure") + " in a row";
   if (d.rewinds > 0) out += ", " + plural(d.rewinds, "rewind");
   if (d.last_error.empty()) return out;

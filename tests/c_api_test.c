@@ -600,6 +600,7 @@ static void the_whole_path_from_c(void) {
   const char* device = path_of("device.db");
   const char* central = path_of("gateway.db");
   const char* listen[1] = {"tcp://127.0.0.1:0"};
+  const char* ways[1];
   const char* everywhere[1] = {"tcp://0.0.0.0:0"};
   holdfast_init_options init = {.struct_size = sizeof(init)};
   holdfast_gateway_options to = {.struct_size = sizeof(to)};
@@ -650,7 +651,11 @@ static void the_whole_path_from_c(void) {
   CHECK_CODE(holdfast_relay_start(&from, &relay, &status), HOLDFAST_NOT_FOUND);
   CHECK(strstr(status.text, "/no such/ca.crt") != NULL);
   memset(&from.tls, 0, sizeof(from.tls));
-  from.url = holdfast_gateway_url(gateway, 0);
+  from.url = "tcp://127.0.0.1:1"; /* nobody listens there */
+  from.more_urls_count = 1;
+  CHECK_CODE(holdfast_relay_start(&from, &relay, &status), HOLDFAST_INVALID);
+  ways[0] = holdfast_gateway_url(gateway, 0);
+  from.more_urls = ways;
   from.log = note;
   from.context = &relay_side;
   from.dead_after = 1;

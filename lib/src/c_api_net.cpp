@@ -79,6 +79,7 @@ holdfast_relay_state state_of(const RelayState& from) {
   out.dead = from.dead;
   out.link_failures = from.link_failures;
   (void)finish(from.last_error, &out.last_error);
+  copy_text(from.url, out.url, sizeof(out.url));
   return out;
 }
 
@@ -96,6 +97,8 @@ RelayOptions options_of(const holdfast_relay_options& given) {
   own.database = text(given.database);
   own.destination = text(given.destination, kDefaultDestination);
   own.url = text(given.url);
+  for (std::size_t i = 0; i < given.more_urls_count; ++i)
+    own.more_urls.push_back(text(given.more_urls[i]));
   own.create_destination = given.no_create_destination == 0;
   own.dead_after = or_default(given.dead_after, own.dead_after);
   own.retry_delay_min_ms = or_default(given.retry_delay_min_ms, own.retry_delay_min_ms);
@@ -103,6 +106,7 @@ RelayOptions options_of(const holdfast_relay_options& given) {
   own.link_delay_min_ms = or_default(given.link_delay_min_ms, own.link_delay_min_ms);
   own.link_delay_max_ms = or_default(given.link_delay_max_ms, own.link_delay_max_ms);
   own.request_timeout_ms = or_default(given.request_timeout_ms, own.request_timeout_ms);
+  own.return_delay_ms = or_default(given.return_delay_ms, own.return_delay_ms);
   own.lease_ms = or_default(given.lease_ms, own.lease_ms);
   own.flush_interval_ms = or_default(given.flush_interval_ms, own.flush_interval_ms);
   own.outbox_retention_ms = or_default(given.outbox_retention_ms, own.outbox_retention_ms);
@@ -146,6 +150,8 @@ holdfast_code holdfast_relay_start(const holdfast_relay_options* options, holdfa
   holdfast_relay_options given;
   Status result = take(options, "holdfast_relay_options", given);
   if (result.ok() && given.database == nullptr) result = missing("database");
+  if (result.ok() && given.more_urls == nullptr && given.more_urls_count > 0)
+    result = missing("more_urls");
   if (!result.ok()) return finish(result, status);
   auto made = std::make_unique<holdfast_relay>();
   RelayOptions own = options_of(given);

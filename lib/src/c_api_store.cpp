@@ -145,6 +145,7 @@ bool show(const DestinationStats& row, holdfast_destination_fn visit, void* cont
   out.link_failures = row.link_failures;
   out.last_error = row.last_error.c_str();
   out.last_error_at_ms = row.last_error_at_ms;
+  out.url = row.url.c_str();
   return visit(context, &out) != 0;
 }
 

@@ -367,6 +367,27 @@ Status Delivery::record_link(std::int64_t failures, const std::string& error,
   return statement.run("link");
 }
 
+Status Delivery::note_url(const std::string& url) {
+  Statement statement;
+  Status status =
+      statement.prepare(db_.handle(), url.empty() ? sql::kRelayUrlDelete : sql::kRelayUrlSet);
+  if (!status.ok()) return status;
+  statement.bind(1, id_);
+  if (!url.empty()) statement.bind_text(2, url);
+  return statement.run("relay_url");
+}
+
+Status Delivery::noted_url(std::string& url) { return read_relay_url(db_.handle(), id_, url); }
+
+Status read_relay_url(sqlite3* db, std::int64_t destination, std::string& url) {
+  Statement statement;
+  Status status = statement.prepare(db, sql::kRelayUrlGet);
+  if (!status.ok()) return status;
+  statement.bind(1, destination);
+  url = statement.step(status, "relay_url") ? std::string(statement.column_text(0)) : "";
+  return status;
+}
+
 Status Delivery::load_exceptions(std::vector<ExceptionRow>& rows) {
   rows.clear();
   Statement statement;

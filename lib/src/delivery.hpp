@@ -81,6 +81,9 @@ struct OutboxGap {
   bool unwritten = false;  // in memory only, or grown since it was written
 };
 
+// The URL that a relay with several used last; "" if there is none.
+Status read_relay_url(sqlite3* db, std::int64_t destination, std::string& url);
+
 // What a flush writes, all of it or nothing.
 struct CursorFlush {
   LaneCursor lanes[kLaneCount];
@@ -140,6 +143,9 @@ class Delivery {
   Status flush(const std::string& owner, std::int64_t epoch, const CursorFlush& flush);
   Status release(const std::string& owner, std::int64_t epoch);
   Status record_link(std::int64_t failures, const std::string& error, std::int64_t wall_ms);
+  // Which of several URLs is in use; "": there is only one.
+  Status note_url(const std::string& url);
+  Status noted_url(std::string& url);
 
   Status load_exceptions(std::vector<ExceptionRow>& rows);
   Status load_gaps(std::vector<OutboxGap>& gaps);

@@ -67,6 +67,8 @@ class LinkClient {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+// Whether a request ended, or an attempt to connect, because nothing was heard in time.
+bool is_timeout(const Status& status);
 constexpr int kLinkWindowMax = 16;
 // A server refuses more; it keeps some file descriptors free in any case (RLIMIT_NOFILE).
 constexpr int kLinkConnectionsMax = 16'384;

@@ -14,6 +14,8 @@ Status check_url(std::string_view url) {
   return parse_url(url, parsed);
 }
 
+bool is_timeout(const Status& status) { return status.native() == NNG_ETIMEDOUT; }
+
 }  // namespace holdfast
 
 namespace holdfast::link {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "holdfast/outbox.hpp"
-#include "link_nng.hpp"
+#include "link_failover.hpp"
 #include "platform.hpp"
 #include "powered_time.hpp"
 #include "relay_core.hpp"
@@ -69,8 +69,8 @@ struct Relay::Impl {
   Reserve reserve;
   Delivery delivery;  // after the reserve it uses
   std::unique_ptr<RelayCore> core;
-  std::shared_ptr<tls::Tls> tls;     // null without tls+tcp
-  std::unique_ptr<LinkClient> link;  // null with a sink
+  std::shared_ptr<tls::Tls> tls;       // null without tls+tcp
+  std::unique_ptr<FailoverLink> link;  // null with a sink
   platform::Waker waker;
   platform::WriteWatcher watcher;
   std::thread thread;
@@ -83,6 +83,7 @@ struct Relay::Impl {
 
   // The thread's own.
   bool unset_clock_told = false;
+  std::string noted_url;  // in the database, for `stats`
   std::int64_t seen_version = -1;
   std::int64_t probe_ms = 0;  // next distance between looks; 0: not probing
   std::int64_t probe_at = 0;
@@ -108,6 +109,7 @@ struct Relay::Impl {
   Status upkeep(std::int64_t now);
   bool wal_grew(std::int64_t now);
   Status note_clock();
+  Status note_url();
   Status date_events(std::int64_t now);
   Status purge(std::int64_t now);
   Status make_room(std::int64_t now);
@@ -194,6 +196,7 @@ Status Relay::Impl::turn(std::int64_t now, std::int64_t& wake_at) {
     if (again) now = clock.boot_ms();
   }
   if (status.ok()) status = upkeep(now);
+  if (link) wake_at = std::min(wake_at, link->wake_at());
   if (reserve.used()) wake_at = std::min({wake_at, reserve_at, std::max(room_at, now + 1)});
   if (status.ok()) status = publish(now);
   return status;
@@ -203,10 +206,10 @@ Status Relay::Impl::take_link_events(std::int64_t now) {
   if (!link) return Status();
   tell_tls_news(tls.get(), delivery.db().handle(), options.log);
   LinkEvent event;
-  while (link->next(event)) {
+  while (link->next(now, event)) {
     switch (event.kind) {
       case LinkEvent::Kind::up:
-        say(LogLevel::info, "connected to " + options.url);
+        say(LogLevel::info, "connected to " + link->url());
         core->link_up(now);
         break;
       case LinkEvent::Kind::down:
@@ -244,7 +247,7 @@ Status Relay::Impl::perform(std::int64_t now, const std::vector<RelayAction>& ac
       if (status.ok()) link->request(action.token, frame, options.request_timeout_ms);
     } else if (action.kind == RelayAction::Kind::connect) {
       tell_unset_clock(tls.get(), unset_clock_told, options.log);
-      link->connect();
+      link->connect(now);
     } else {
       link->disconnect();
     }
@@ -287,6 +290,7 @@ Status Relay::Impl::upkeep(std::int64_t now) {
   }
   if (status.ok() && reserve.used()) status = make_room(now);
   if (status.ok()) status = note_clock();
+  if (status.ok()) status = note_url();
   if (status.ok() && now >= date_at) status = date_events(now);
   if (status.ok() && now >= purge_at) status = purge(now);
   return status;
@@ -300,6 +304,17 @@ Status Relay::Impl::note_clock() {
   const Status status =
       delivery.write([&] { return sample_time(delivery.db().handle(), clock, false); });
   if (status.ok()) sampled_clock = set;
+  return unless_passing(status);
+}
+
+// With several URLs only, and then no more often than the link moves.
+Status Relay::Impl::note_url() {
+  if (!link) return Status();
+  const bool several = !options.more_urls.empty();
+  const std::string url = several ? link->url() : "";
+  if (url == noted_url || (several && url.empty())) return Status();
+  const Status status = delivery.turn([&] { return delivery.note_url(url); });
+  if (status.ok()) noted_url = url;
   return unless_passing(status);
 }
 
@@ -376,6 +391,7 @@ Status Relay::Impl::publish(std::int64_t now) {
     count_at = now + kCountEveryMs;
   }
   latest.pending_events = pending;
+  if (link) latest.url = link->url();
   const std::lock_guard<std::mutex> lock(mutex);
   latest.turns = state.turns + 1;
   state = latest;
@@ -398,7 +414,7 @@ Status Relay::Impl::finish() {
     LinkEvent event;
     const std::int64_t bye_until = clock.boot_ms() + kByeWaitMs;
     for (bool done = false; !done && clock.boot_ms() < bye_until;) {
-      while (!done && link->next(event))
+      while (!done && link->next(clock.boot_ms(), event))
         done = event.kind != LinkEvent::Kind::up && event.token == 0;
       if (!done) waker.wait(10);
     }
@@ -437,9 +453,17 @@ Status Relay::start(const RelayOptions& options, Relay& out) {
       options.window_batches_max < 1 || options.window_batches_max > kWindowBatchesMax ||
       options.retry_delay_min_ms < 1 || options.retry_delay_max_ms < options.retry_delay_min_ms ||
       options.link_delay_min_ms < 1 || options.link_delay_max_ms < options.link_delay_min_ms ||
-      options.request_timeout_ms < 100 || options.reserve_bytes < 0)
+      options.request_timeout_ms < 100 || options.return_delay_ms < 100 ||
+      options.reserve_bytes < 0)
     return Status::error(Code::invalid, "relay: an option is out of its range; see relay.hpp");
-  Status status = options.sink != nullptr ? Status() : check_url(options.url);
+  if (options.more_urls.size() >= (options.url.empty() ? 1 : kRelayUrlsMax))
+    return Status::error(Code::invalid, "relay: give one url, and at most %d more",
+                         kRelayUrlsMax - 1);
+  std::vector<std::string> urls = {options.url};
+  urls.insert(urls.end(), options.more_urls.begin(), options.more_urls.end());
+  Status status;
+  for (const std::string& url : urls)
+    if (status.ok() && options.sink == nullptr) status = check_url(url);
   if (!status.ok()) return status;
   if (options.sink != nullptr && !options.tls.empty())
     return Status::error(Code::invalid, "relay: TLS is of no use with a sink");
@@ -478,12 +502,15 @@ Status Relay::start(const RelayOptions& options, Relay& out) {
   config.log = options.log;
   impl->core = std::make_unique<RelayCore>(impl->delivery, config);
   if (options.sink == nullptr) {
-    impl->link = std::make_unique<LinkClient>();
+    impl->link = std::make_unique<FailoverLink>();
     Impl* raw = impl.get();
-    status = open_tls(tls::Side::device, options.tls, {options.url}, impl->delivery.db().handle(),
+    status = open_tls(tls::Side::device, options.tls, urls, impl->delivery.db().handle(),
                       impl->clock, impl->tls);
     if (status.ok())
-      status = impl->link->open(options.url, [raw] { raw->waker.wake(); }, impl->tls);
+      status = impl->link->open(
+          urls, options.return_delay_ms, platform::random_u64(), [raw] { raw->waker.wake(); },
+          impl->tls);
+    if (status.ok()) status = impl->delivery.noted_url(impl->noted_url);
     if (!status.ok()) return status;
   }
   status = out.stop();

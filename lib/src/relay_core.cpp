@@ -47,6 +47,7 @@ void RelayCore::committed() { look_again_ = true; }
 
 void RelayCore::link_up(std::int64_t) {
   connecting_ = false;
+  if (link_up_) reset_session();
   link_up_ = true;
 }
 

@@ -56,7 +56,7 @@ class RelayCore {
   RelayCore(Delivery& delivery, const RelayCoreConfig& config);
 
   // What happened. Times are boot ms, never going back.
-  void link_up(std::int64_t now);
+  void link_up(std::int64_t now);  // also when it has moved to another URL
   void link_down(std::int64_t now, const Status& why);
   // Answers to requests that are not in flight any more change nothing. An error ends the relay.
   Status reply(std::int64_t now, std::uint64_t token, const wire::Message& message);

@@ -44,6 +44,11 @@ constexpr const char* kMetaGet = "SELECT value FROM holdfast_meta WHERE key=?1";
 constexpr const char* kMetaSet =
     "INSERT INTO holdfast_meta(key,value) VALUES(?1,?2)"
     " ON CONFLICT(key) DO UPDATE SET value=excluded.value";
+constexpr const char* kRelayUrlGet = "SELECT value FROM holdfast_meta WHERE key='relay_url/'||?1";
+constexpr const char* kRelayUrlSet =
+    "INSERT INTO holdfast_meta(key,value) VALUES('relay_url/'||?1,?2)"
+    " ON CONFLICT(key) DO UPDATE SET value=excluded.value";
+constexpr const char* kRelayUrlDelete = "DELETE FROM holdfast_meta WHERE key='relay_url/'||?1";
 constexpr const char* kMetaDelete = "DELETE FROM holdfast_meta WHERE key=?1";
 constexpr const char* kEventCountReset =
     "UPDATE holdfast_meta SET value=(SELECT count(*) FROM outbox_event) WHERE key='events'";

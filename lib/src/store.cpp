@@ -414,7 +414,8 @@ Status Store::remove_destination(const std::string& name, bool force) {
   if (lease_live(row, impl_->clock()) && !force)
     return Status::error(Code::busy, "destination %s is served by a running relay; stop it first",
                          name.c_str());
-  for (const char* sql : {sql::kExceptionDeleteAll, sql::kGapDeleteAll, sql::kDestinationRemove}) {
+  for (const char* sql : {sql::kExceptionDeleteAll, sql::kGapDeleteAll, sql::kRelayUrlDelete,
+                          sql::kDestinationRemove}) {
     Statement statement;
     status = statement.prepare(db, sql);
     if (status.ok()) status = statement.bind(1, row.id).run("destination");

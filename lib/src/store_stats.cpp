@@ -109,6 +109,7 @@ Status destination_stats(sqlite3* db, const Clock& clock, const DestinationRow& 
   out.last_error = row.last_error;
   out.last_error_at_ms = row.last_error_at_ms;
   Status status = query_bound(db, sql::kGapTotal, row.id, out.gone);
+  if (status.ok()) status = read_relay_url(db, row.id, out.url);
   if (status.ok()) status = oldest_pending_age(db, clock, row, empty, out.oldest_pending_age_ms);
   return status;
 }

@@ -34,7 +34,7 @@ Status open_tls(tls::Side side, const TlsOptions& options, const std::vector<std
     LinkUrl parsed;
     const Status status = parse_url(url, parsed);
     if (!status.ok()) return status;
-    if (parsed.tls) with_tls = parsed;
+    if (parsed.tls && !with_tls.tls) with_tls = parsed;
   }
   if (!with_tls.tls && options.empty()) {
     note_end(db, side, 0);

@@ -483,6 +483,7 @@ typedef struct holdfast_destination {
   const char* last_error;    // of the link
   int64_t last_error_at_ms;  // Unix time
   int64_t capped;            // events dropped at a cap, since the destination was made
+  const char* url;           // of a relay with several: the one used last
 } holdfast_destination;
 
 typedef int (*holdfast_destination_fn)(void* context, const holdfast_destination* destination);
@@ -775,6 +776,10 @@ typedef struct holdfast_relay_options {
   const char* tls_revoked_file;  // gateways' certificates not accepted any more; see tls.hpp
   holdfast_writer* writer;  // of the producers in this process, for the same database: what the
                             // relay writes takes turns with them; must outlive the relay
+  // Other ways to the same gateway, in the order in which they are tried; at most 7. See relay.hpp.
+  const char* const* more_urls;
+  size_t more_urls_count;
+  int64_t return_delay_ms;  // on a later one the earlier ones are looked at; default 30,000
 } holdfast_relay_options;
 
 typedef enum holdfast_phase {
@@ -789,6 +794,8 @@ typedef enum holdfast_phase {
 
 const char* holdfast_phase_name(int phase);
 
+#define HOLDFAST_URL_BYTES 320  // of a URL, with its NUL
+
 typedef struct holdfast_relay_state {
   size_t struct_size;
   int phase;
@@ -798,8 +805,9 @@ typedef struct holdfast_relay_state {
   int64_t pending_events;
   int64_t exceptions;  // RETRY, HELD and DEAD; in the database within flush_interval_ms
   int64_t dead;
-  int64_t link_failures;       // in a row; 0 when connected
-  holdfast_status last_error;  // ok when all is well
+  int64_t link_failures;         // in a row; 0 when connected
+  holdfast_status last_error;    // ok when all is well
+  char url[HOLDFAST_URL_BYTES];  // in use; "" while offline
 } holdfast_relay_state;
 
 // Opens the database and starts the thread. An unreachable gateway is no error: the relay tries on.

@@ -32,6 +32,11 @@ constexpr std::int64_t kRetryDelayMaxMs = 300'000;  // cap of the exponential ba
 constexpr std::int64_t kLinkDelayMinMs = 100;       // first wait after a transport failure
 constexpr std::int64_t kLinkDelayMaxMs = 2'000;     // cap: heals within this of the link's return
 constexpr std::int64_t kRequestTimeoutMs = 10'000;  // no answer: the pipe is closed
+// Of several URLs: the next one is tried as well when one has not answered for so long, and on a
+// later one the earlier ones are looked at this often.
+constexpr std::int64_t kNextUrlAfterMs = 1'000;
+constexpr std::int64_t kReturnDelayMs = 30'000;
+constexpr int kRelayUrlsMax = 8;
 constexpr int kDeadAfterRejections = 10;
 // Beyond that the cursor stops (G8). What was under way by then may still add to it.
 constexpr int kMaxExceptionsPerDestination = 4096;
@@ -57,8 +62,11 @@ class Writer;
 struct RelayOptions {
   std::string database;  // path; must exist and be initialised
   std::string destination = kDefaultDestination;
-  std::string url;       // tls+tcp://host:port, tcp://host:port, ipc:///path; "" with a sink
-  TlsOptions tls;        // for tls+tcp
+  std::string url;  // tls+tcp://host:port, tcp://host:port, ipc:///path; "" with a sink
+  // Other ways to the same gateway, in the order in which they are tried when those before do not
+  // answer. On a later one the relay goes back to an earlier one that answers again.
+  std::vector<std::string> more_urls;
+  TlsOptions tls;        // for tls+tcp; without a server_name all are checked for the first's host
   Sink* sink = nullptr;  // instead of url; must outlive the Relay
   int dead_after = kDeadAfterRejections;
   std::int64_t retry_delay_min_ms = kRetryDelayMinMs;
@@ -66,6 +74,7 @@ struct RelayOptions {
   std::int64_t link_delay_min_ms = kLinkDelayMinMs;
   std::int64_t link_delay_max_ms = kLinkDelayMaxMs;
   std::int64_t request_timeout_ms = kRequestTimeoutMs;
+  std::int64_t return_delay_ms = kReturnDelayMs;
   std::int64_t lease_ms = kLeaseMs;
   std::int64_t flush_interval_ms = kFlushIntervalMs;
   std::int64_t outbox_retention_ms = kOutboxRetentionMs;  // < 0: never purge
@@ -101,6 +110,7 @@ struct RelayState {
   // Turns of the thread's loop. It grows after each wake(), and with no work every few seconds, so
   // one that stands still is a thread that is stuck: in a disk that does not answer, in a sink.
   std::int64_t turns = 0;
+  std::string url;    // in use; "" while offline
   Status last_error;  // of the link, the lease or the database; ok when all is well
 };
 

@@ -110,6 +110,7 @@ struct DestinationStats {
   std::int64_t capped = 0;  // dropped at a cap before this destination had them, since creation
   bool leased = false;      // a live relay holds it
   std::string lease_owner;
+  std::string url;  // of a relay with several: the one used last
   std::int64_t link_failures = 0;
   std::string last_error;             // of the link
   std::int64_t last_error_at_ms = 0;  // wall
