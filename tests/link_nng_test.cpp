@@ -25,6 +25,7 @@
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
@@ -1363,6 +1364,51 @@ TEST_CASE("requests of one connection arrive in the order in which they were sen
     }
     return next > 20'000;
   }));
+}
+
+namespace {
+
+std::int64_t own_memory_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t total = 0, resident = 0, shared = 0;
+  statm >> total >> resident >> shared;
+  return (resident - shared) * sysconf(_SC_PAGESIZE);
+}
+
+// What this process has more of in memory after so many frames went to and fro.
+std::int64_t growth_after(int frames, const std::string& frame,
+                          const std::function<void(const std::string&)>& kept) {
+  Station station;
+  station.start_echo();
+  Device device(station.url);
+  device.connect();
+  std::int64_t before = 0;
+  for (int i = 0; i < frames; ++i) {
+    if (i == frames / 10) before = own_memory_bytes();  // buffers and arenas are there by then
+    device.link.request(1, frame, kLongMs);
+    kept(device.expect(Kind::reply).frame);
+  }
+  return own_memory_bytes() - before;
+}
+
+constexpr int kFrames = 10'000;
+const std::string kFrame(4096, 'f');
+constexpr std::int64_t kLeakBytes = kFrames * 4096LL / 2;  // of either way, half of its frames
+
+}  // namespace
+
+TEST_CASE("a link keeps nothing of what passed (G8)") {
+  const std::int64_t growth = growth_after(kFrames, kFrame, [](const std::string&) {});
+  MESSAGE(kFrames << " frames of 4 KiB each way: " << growth << " bytes more in memory");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  CHECK(growth < kLeakBytes / 4);
+#endif
+}
+
+TEST_CASE("control: one frame kept of each pair is seen in memory") {
+  std::deque<std::string> all;
+  CHECK(growth_after(kFrames, kFrame, [&all](const std::string& frame) { all.push_back(frame); }) >
+        kLeakBytes);
 }
 
 TEST_CASE("control: with several contexts receiving at once some overtake others") {

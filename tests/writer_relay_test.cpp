@@ -91,13 +91,16 @@ TEST_CASE("a cursor without a producer beside it is written at once, and costs n
 TEST_CASE("a cursor rides along with a producer's commit: one sync for both") {
   Fixture f(2);
   must(f.delivery.flush(kOwner, f.epoch, f.cursor_at(1)));  // the WAL's first write is behind us
-  f.log.clear();
-  Status told;
-  std::thread producer([&] { told = f.writer.run(emit_one); });
-  f.wait_for_leader();
-  const Status flushed = f.delivery.flush(kOwner, f.epoch, f.cursor_at(3));
-  producer.join();
-  must(told);
+  Status told, flushed = Status::error(Code::busy, "not tried");
+  // On a machine that is slow enough the relay's turn is over before the producer takes it along.
+  for (int tries = 0; tries < 20 && flushed.code() == Code::busy; ++tries) {
+    f.log.clear();
+    std::thread producer([&] { told = f.writer.run(emit_one); });
+    f.wait_for_leader();
+    flushed = f.delivery.flush(kOwner, f.epoch, f.cursor_at(3));
+    producer.join();
+    must(told);
+  }
   must(flushed);
   CHECK(f.syncs() == 1);
   CHECK(f.acked() == 3);

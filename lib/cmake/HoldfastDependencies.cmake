@@ -64,6 +64,7 @@ endif()
 set(HOLDFAST_NNG_WRAPPED
   setsockopt # keepalive and user timeout, which NNG 1.x cannot set
   nni_aio_begin nng_stream_recv nng_stream_send # a close that never ends (NNG #1543)
+  nni_pipe_send # a message that a close leaves behind
   mbedtls_ssl_config_defaults mbedtls_ssl_config_free # our rules for certificates
   mbedtls_ssl_handshake # why one failed
   mbedtls_ssl_get_verify_result) # whose certificate it is
