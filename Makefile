@@ -35,11 +35,11 @@ deb: ## Debian packages: build/deb/*.deb; for a board: make deb ARCH=arm64|armhf
 	@platforms/debian/install-deps build packages $(ARCH)
 	@platforms/debian/build-packages $(ARCH)
 
-test: ## all tests: native, with ASan and UBSan, with TSan (half an hour on two cores); BOARDS="arm64 armhf armv6" adds these
+test: ## all tests: native, with ASan and UBSan, with TSan (40 minutes on two cores); BOARDS="arm64 armhf armv6": these, too
 	@platforms/debian/install-deps build test
 	@platforms/debian/install-deps power-short $(OR_SKIP)
 	@for board in $(BOARDS); do $(MAKE) --no-print-directory cross-deps ARCH=$$board || exit; done
-	@tests/run native asan tsan $(BOARDS)
+	@tests/run native asan tsan $(BOARDS:%=%-short)
 
 test-native test-asan test-tsan: # one of the three
 	@platforms/debian/install-deps build test

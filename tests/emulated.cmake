@@ -19,14 +19,18 @@ foreach(prefix ${CMAKE_PREFIX_PATH})
   string(PREPEND target_packages "${prefix}/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pkgconfig:")
 endforeach()
 
-# not_emulated.txt: `test | * | reason` leaves out a test, `test | case | reason` one case of it.
+# not_emulated.txt: `test | * | reason` leaves out a test, `test | case | reason` one case of it,
+# `test | short | reason` labels it `long`, which a short run leaves out.
 set(not_emulated)
+set(long_emulated)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS not_emulated.txt)
 file(STRINGS not_emulated.txt lines REGEX "^[^#].*[|].*[|]")
 foreach(line ${lines})
   string(REGEX MATCH "^([^| ]+) *[|] *(.*[^ ]) *[|] *(.+)$" _ "${line}")
   if(CMAKE_MATCH_2 STREQUAL "*")
     list(APPEND not_emulated ${CMAKE_MATCH_1})
+  elseif(CMAKE_MATCH_2 STREQUAL "short")
+    list(APPEND long_emulated ${CMAKE_MATCH_1})
   else()
     string(APPEND not_emulated_cases_${CMAKE_MATCH_1} "${CMAKE_MATCH_2},") # doctest's list
   endif()

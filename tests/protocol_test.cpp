@@ -20,7 +20,7 @@ using test::WorldOptions;
 
 namespace {
 
-constexpr int kSchedules = 100'000;
+constexpr int kSchedules = 50'000;
 
 WorldOptions options_of(std::uint64_t seed) {
   WorldOptions options;
