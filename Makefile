@@ -6,7 +6,7 @@ export JOBS
 OR_SKIP = || echo "make: the tests that lack them will be skipped" >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build bench demo demo-qemu deb test test-native test-asan test-tsan cross cross-test cross-memory cross-deps check format install soak clean
+.PHONY: help deps build bench demo demo-qemu deb fuzz test test-native test-asan test-tsan cross cross-test cross-memory cross-deps check format install soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -61,9 +61,13 @@ cross-deps:
 	@platforms/debian/install-deps build test '$(ARCH)'
 	@[ '$(ARCH)' != armv6 ] || platforms/debian/armel-root build/root/armel
 
+fuzz: ## libFuzzer on all that comes from outside, 4 minutes: make fuzz SECONDS=60 SEED=1 TARGETS="url"
+	@platforms/debian/install-deps build fuzz
+	@tests/fuzz/run --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1) $(TARGETS)
+
 soak: ## the tests that take long: make soak HOLDFAST_SOAK_SECONDS=36000 (for each; default 600)
 	@platforms/debian/install-deps build test
-	@platforms/debian/install-deps power packages $(OR_SKIP)
+	@platforms/debian/install-deps power packages fuzz $(OR_SKIP)
 	@tests/run soak
 
 check: ## format, layering (tests/tidy) and static analysis

@@ -3,7 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include <cstring>
+#include "holdfast/event.hpp"
 
 namespace holdfast {
 namespace {
@@ -131,11 +131,9 @@ Status parse_ipc(std::string_view url, std::string_view rest, LinkUrl& out) {
   if (rest.size() > kIpcPathBytesMax) {
     return bad_url(url, "the path of a local socket may have at most 107 bytes");
   }
-  for (const char c : rest) {
-    // '?', '#' and '%' mean something in a URL to some versions of NNG and nothing to others.
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f || std::strchr("?#%", c) != nullptr) {
-      return bad_url(url, "no control characters, '?', '#' or '%' in the path of a local socket");
-    }
+  // They mean something in a URL to some versions of NNG and nothing to others.
+  if (rest.find_first_of("?#%") != std::string_view::npos) {
+    return bad_url(url, "no '?', '#' or '%' in the path of a local socket");
   }
   out.path = std::string(rest);
   return {};
@@ -158,6 +156,10 @@ Status parse_inproc(std::string_view url, std::string_view rest, LinkUrl& out) {
 Status parse_url(std::string_view url, LinkUrl& out) {
   out = LinkUrl();
   out.text = std::string(url);
+  // A NUL ends the text for the system's calls, and the rest would be no part of what they see.
+  if (!is_plain_text(url)) {
+    return bad_url(url, "an address is UTF-8 without control characters");
+  }
   std::string_view rest = url;
   if (take_prefix(rest, "tcp://")) return parse_tcp(url, rest, out);
   if (take_prefix(rest, "ipc://")) return parse_ipc(url, rest, out);
