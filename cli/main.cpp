@@ -1,6 +1,7 @@
 // holdfast: the command line. Data goes to stdout, everything else to stderr; the exit statuses are
 // in exit_status.hpp.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -116,6 +117,10 @@ void open_standard_descriptors() {
   }
 }
 
+// Databases, backups and sockets hold what an application wrote: no file that is made here is open
+// to others, whatever the umask that was inherited. Owner and group keep what that gives them.
+void keep_others_out() { ::umask(::umask(S_IRWXO) | S_IRWXO); }
+
 int parse_and_run(int argc, char** argv) {
   CLI::App program(
       "Events that survive: a transactional outbox, its relay and the gateway's inbox.",
@@ -155,6 +160,7 @@ int parse_and_run(int argc, char** argv) {
 int main(int argc, char** argv) {
   open_standard_descriptors();
   end_quietly_on_broken_pipes();
+  keep_others_out();
   try {
     return parse_and_run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -267,12 +267,36 @@ void Db::close() {
 
 namespace {
 
+bool is_link(const std::string& path) {
+  struct stat facts{};
+  return ::lstat(path.c_str(), &facts) == 0 && S_ISLNK(facts.st_mode);
+}
+
+// A link may lead to a database. One that leads nowhere would have us make a file where somebody
+// else said. (What is exchanged after this look is the kernel's to stop: fs.protected_symlinks,
+// proc_sys_fs(5).)
+Status refuse_dangling_link(const std::string& path) {
+  struct stat facts{};
+  if (!is_link(path) || ::stat(path.c_str(), &facts) == 0) return Status();
+  return Status::error(
+      Code::invalid,
+      "%s: is a symbolic link to a file that does not exist; remove it, or name the "
+      "file itself",
+      path.c_str());
+}
+
 // SQLite writes beside the file as well (-wal, -shm), and says only "unable to open": the folder
 // tells why.
 Status folder_failure(int rc, const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const int cause = ::access(folder.c_str(), W_OK) == 0 ? 0 : errno;
+  for (const char* beside : {"-wal", "-shm", "-journal"})
+    if (is_link(path + beside))
+      return Status::native_error(Code::permission, rc,
+                                  "%s%s: is a symbolic link, which SQLite does not follow there; "
+                                  "find out who made it, and remove it",
+                                  path.c_str(), beside);
   if (cause == EROFS)
     return Status::native_error(Code::read_only, rc,
                                 "%s: the file system is read-only; remount it, or check the medium",
@@ -308,6 +332,8 @@ Status Db::open(const std::string& path, OpenMode mode, int busy_timeout_ms, Db&
   if (mode == OpenMode::create) flags |= SQLITE_OPEN_CREATE;
   Db db;
   db.path_ = path;
+  if (mode == OpenMode::create)
+    if (Status status = refuse_dangling_link(path); !status.ok()) return status;
   const int rc = sqlite3_open_v2(path.c_str(), &db.db_, flags, nullptr);
   if (rc != SQLITE_OK) return open_failure(db.db_, rc, path, mode);
   db.busy_ = std::make_unique<BusyWait>();
@@ -784,7 +810,7 @@ Status run_backup(sqlite3* from, sqlite3* to,
 Status backup_database(sqlite3* from, const std::string& new_path,
                        const std::function<void(std::int64_t, std::int64_t)>& progress) {
   struct stat facts{};
-  if (::stat(new_path.c_str(), &facts) == 0)
+  if (::lstat(new_path.c_str(), &facts) == 0)  // a link that leads nowhere is there, too
     return Status::error(Code::exists, "%s: exists already; give a new file name",
                          new_path.c_str());
   Db to;

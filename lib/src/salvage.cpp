@@ -584,7 +584,7 @@ void remove_files(const std::string& path) {
 
 bool exists(const std::string& path) {
   struct stat facts{};
-  return ::stat(path.c_str(), &facts) == 0;
+  return ::lstat(path.c_str(), &facts) == 0;
 }
 
 Status fill(Salvage& salvage, const std::string& path, const std::string& from,
