@@ -6,7 +6,7 @@ export JOBS
 OR_SKIP = || echo "make: the tests that lack them will be skipped" >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build bench demo demo-qemu deb fuzz test test-native test-asan test-tsan cross cross-test cross-memory cross-deps check format install soak clean
+.PHONY: help deps build bench demo demo-qemu gateway deb fuzz test test-native test-asan test-tsan cross cross-test cross-memory cross-deps check format install soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -31,8 +31,14 @@ demo-qemu: build ## cut the power of two virtual boards (virt, raspi3b with an S
 	@platforms/debian/install-deps build power
 	@HOLDFAST_BUILD='$(CURDIR)/build/release' platforms/raspberry-pi/demo-qemu $(DEMO)
 
+gateway: ## the program with sinks (NATS, PostgreSQL, MQTT), for a gateway: build/holdfast-gateway
+	@platforms/debian/install-deps build sinks
+	@mkdir -p build && cmake --preset release -DHOLDFAST_SINKS=ON >build/release.log 2>&1 || { cat build/release.log >&2; exit 1; }
+	@cmake --build --preset release -j $(JOBS) --target holdfast_gateway
+	@cp -f build/release/cli/holdfast-gateway build/holdfast-gateway
+
 deb: ## Debian packages: build/deb/*.deb; for a board: make deb ARCH=arm64|armhf
-	@platforms/debian/install-deps build packages $(ARCH)
+	@platforms/debian/install-deps build packages $(if $(ARCH),$(ARCH),sinks)
 	@platforms/debian/build-packages $(ARCH)
 
 test: ## all tests: native, with ASan and UBSan, with TSan (40 minutes on two cores); BOARDS="arm64 armhf armv6": these, too

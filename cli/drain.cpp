@@ -9,6 +9,7 @@
 #include "log_lines.hpp"
 #include "output.hpp"
 #include "signals.hpp"
+#include "sinks.hpp"
 
 namespace holdfast::cli {
 namespace {
@@ -139,6 +140,7 @@ int drain(const Where& where, const DrainSettings& settings, Relay& relay, StopS
     }
     state = relay.state();
   }
+  if (settings.sink != nullptr) settings.sink->stop();
   const Status status = relay.stop();
   log.clear_progress();
   if (!status.ok()) return fail(where, status);

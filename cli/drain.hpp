@@ -10,6 +10,7 @@
 namespace holdfast::cli {
 
 class LogLines;
+class StoppableSink;
 class StopSignals;
 
 constexpr std::int64_t kDrainTimeoutMs = 60'000;
@@ -18,6 +19,7 @@ struct DrainSettings {
   std::string destination;
   std::string url;
   std::int64_t timeout_ms = kDrainTimeoutMs;  // without progress
+  StoppableSink* sink = nullptr;              // what the relay delivers to, if no gateway
 };
 
 // Waits for the end, shows progress on a terminal, stops the relay and says how it ended. Exit

@@ -22,6 +22,7 @@
 #include "print_sink.hpp"
 #include "service_notify.hpp"
 #include "signals.hpp"
+#include "sinks.hpp"
 #include "tls_options.hpp"
 
 namespace holdfast::cli {
@@ -46,6 +47,9 @@ constexpr CommandText kText = {
     "with its own place in the log, so a restart prints what was not printed yet. At least once:\n"
     "after a crash the last lines may come again, with the same event_id.\n"
     "\n"
+    "--sink [NAME=]URL, with the package holdfast-gateway, delivers to PostgreSQL, NATS, MQTT or a\n"
+    "command in the same way: see `holdfast sink --help`.\n"
+    "\n"
     "Under systemd (Type=notify, WatchdogSec=) it tells when it is ready, and that it is alive.\n"
     "\n"
     "Examples:\n"
@@ -64,6 +68,7 @@ struct Options {
   GatewayOptions gateway;
   LogSettings log;
   bool print = false;
+  std::vector<std::string> sinks;
 };
 
 // Why the gateway stops: a signal, or stdout that can't be written any more.
@@ -84,26 +89,25 @@ bool has_ended(const RelayState& state) {
   return state.phase == RelayState::Phase::failed || state.phase == RelayState::Phase::stopped;
 }
 
-// The relay of --print. Makes `signals` wake if it can't go on.
-class Printer {
+// A relay of this log to a sink, beside the gateway. Makes `signals` wake if it can't go on.
+class LocalRelay {
  public:
-  explicit Printer(StopSignals& signals)
-      : signals_(signals), sink_([&signals] { signals.notify(); }) {}
-  ~Printer() { (void)stop(); }
-  Printer(const Printer&) = delete;
-  Printer& operator=(const Printer&) = delete;
+  explicit LocalRelay(StopSignals& signals) : signals_(signals) {}
+  ~LocalRelay() { (void)stop(); }
+  LocalRelay(const LocalRelay&) = delete;
+  LocalRelay& operator=(const LocalRelay&) = delete;
 
-  Status start(const std::string& database, LogFunction log) {
-    Status status = sink_.open_status();
-    if (!status.ok()) return status;
+  // The sink must outlive this.
+  Status start(const std::string& database, const std::string& destination, Sink& sink,
+               LogFunction log) {
     RelayOptions options;
     options.database = database;
-    options.destination = kPrintDestination;
-    options.sink = &sink_;
+    options.destination = destination;
+    options.sink = &sink;
     options.outbox_retention_ms = -1;  // the gateway purges
     options.inbox_retention_ms = -1;
     options.log = std::move(log);
-    status = Relay::start(options, relay_);
+    const Status status = Relay::start(options, relay_);
     if (!status.ok()) return status;
     watcher_ = std::thread([this] {
       while (!relay_.wait(kWatchSliceMs, has_ended)) {
@@ -113,12 +117,10 @@ class Printer {
     return status;
   }
 
-  std::function<void()> waker() const { return relay_.waker(); }
-  int error() const { return sink_.error(); }
+  void wake() { relay_.wake(); }
 
   Status stop() {
     if (!watcher_.joinable()) return {};
-    sink_.stop();
     Status status = relay_.stop();
     watcher_.join();
     return status;
@@ -126,9 +128,65 @@ class Printer {
 
  private:
   StopSignals& signals_;
-  PrintSink sink_;
-  Relay relay_;  // after the sink it uses
+  Relay relay_;
   std::thread watcher_;
+};
+
+// Where the gateway's log goes on to: --print and each --sink, each a destination with its own
+// place.
+class Onward {
+ public:
+  explicit Onward(StopSignals& signals)
+      : signals_(signals), print_sink_([&signals] { signals.notify(); }) {}
+
+  Status start(const std::string& database, const Options& options) {
+    const auto log_of = [&](const std::string& name) {
+      return LogLines(name, options.log).function();
+    };
+    Status status = open_sinks(options.sinks, log_of, sinks_);
+    if (status.ok() && options.print) {
+      status = print_sink_.open_status();
+      if (status.ok()) status = add(database, kPrintDestination, print_sink_, log_of);
+    }
+    for (const NamedSink& each : sinks_) {
+      if (status.ok() && options.print && each.name == kPrintDestination) {
+        status =
+            Status::error(Code::invalid, "print is the name of --print; give the sink another");
+      }
+      if (status.ok()) status = add(database, each.name, *each.sink, log_of);
+    }
+    return status;
+  }
+
+  void wake() {
+    for (const auto& relay : relays_) relay->wake();
+  }
+  int print_error() const { return print_sink_.error(); }
+
+  Status stop() {
+    print_sink_.stop();
+    for (const NamedSink& each : sinks_) each.sink->stop();
+    Status first;
+    for (const auto& relay : relays_) {
+      const Status status = relay->stop();
+      if (first.ok()) first = status;
+    }
+    relays_.clear();
+    return first;
+  }
+
+ private:
+  template <typename LogOf>
+  Status add(const std::string& database, const std::string& name, Sink& sink,
+             const LogOf& log_of) {
+    relays_.push_back(std::make_unique<LocalRelay>(signals_));
+    return relays_.back()->start(database, name, sink, log_of(name));
+  }
+
+  StopSignals& signals_;
+  PrintSink print_sink_;
+  std::vector<NamedSink> sinks_;
+  std::vector<std::unique_ptr<LocalRelay>> relays_;  // after the sinks they use
 };
 
 // A supervisor with a watchdog hears of this thread as long as poll() returns.
@@ -174,7 +232,6 @@ int run_gateway(const Options& options) {
   Status status = signals.open_status();
   if (!status.ok()) return fail(where, status);
   LogLines log("gateway", options.log);
-  LogLines print_log("print", options.log);
 
   Gateway gateway;
   GatewayOptions gateway_options = options.gateway;
@@ -182,12 +239,10 @@ int run_gateway(const Options& options) {
   gateway_options.log = log.function();
   status = Gateway::start(gateway_options, gateway);
   if (!status.ok()) return fail(where, status);
-  Printer printer(signals);
-  if (options.print) {
-    status = printer.start(where.subject, print_log.function());
-    if (!status.ok()) return fail(where, status);
-    gateway.on_commit(printer.waker());
-  }
+  Onward onward(signals);
+  status = onward.start(where.subject, options);
+  if (!status.ok()) return fail(where, status);
+  gateway.on_commit([&onward] { onward.wake(); });
   tell_addresses(gateway, options, log);
   ServiceNotify notify(log);
   notify.ready("storing events in " + where.subject);
@@ -199,12 +254,12 @@ int run_gateway(const Options& options) {
   signals.notify();
   watcher.join();
   gateway.stop();
-  const Status print_status = options.print ? printer.stop() : Status();
+  const Status onward_status = onward.stop();
   if (!status.ok()) return fail(where, status);
-  if (stop.reader_gone || printer.error() != 0) {
-    return tell_print_error(where, printer.error() != 0 ? printer.error() : EPIPE);
+  if (stop.reader_gone || onward.print_error() != 0) {
+    return tell_print_error(where, onward.print_error() != 0 ? onward.print_error() : EPIPE);
   }
-  return print_status.ok() ? kExitDone : fail(where, print_status);
+  return onward_status.ok() ? kExitDone : fail(where, onward_status);
 }
 
 }  // namespace
@@ -228,6 +283,7 @@ void add_gateway(CLI::App& program, Run& run) {
                    "Consumer in whose name events are stored")
       ->option_text("NAME [log]");
   command->add_flag("--print", options->print, "Write each new event as a JSON line to stdout");
+  add_sink_option(*command, options->sinks);
   const std::map<std::string, VersionGuard> guards = {{"apply-all", VersionGuard::apply_all},
                                                       {"skip-stale", VersionGuard::skip_stale}};
   command

@@ -14,6 +14,7 @@
 #include "holdfast/version.hpp"
 #include "output.hpp"
 #include "signals.hpp"
+#include "sinks.hpp"
 
 namespace {
 
@@ -66,6 +67,7 @@ void declare_commands(CLI::App& program, Run& run) {
   add_capture(program, run);
   add_relay(program, run);
   add_gateway(program, run);
+  add_sink(program, run);
   add_ls(program, run);
   add_show(program, run);
   add_resolve(program, run);
@@ -162,7 +164,8 @@ int main(int argc, char** argv) {
   end_quietly_on_broken_pipes();
   keep_others_out();
   try {
-    return parse_and_run(argc, argv);
+    const int done = hand_over_to_sinks(argc, argv);
+    return done >= 0 ? done : parse_and_run(argc, argv);
   } catch (const std::bad_alloc&) {
     return fail({}, kExitFailed, "out of memory");
   } catch (const std::exception& error) {

@@ -13,6 +13,7 @@
 #include "output.hpp"
 #include "service_notify.hpp"
 #include "signals.hpp"
+#include "sinks.hpp"
 #include "tls_options.hpp"
 
 namespace holdfast::cli {
@@ -47,6 +48,7 @@ struct Options {
   DatabaseArgument db;
   RelayOptions relay;
   std::vector<std::string> to;
+  std::vector<std::string> sinks;
   LogSettings log;
   bool drain = false;
   bool no_create = false;
@@ -69,7 +71,8 @@ void wait_for_stop(Relay& relay, StopSignals& signals, ServiceNotify& notify) {
   }
 }
 
-Status run_until_stopped(Relay& relay, StopSignals& signals, ServiceNotify& notify) {
+Status run_until_stopped(Relay& relay, StoppableSink* sink, StopSignals& signals,
+                         ServiceNotify& notify) {
   std::thread watcher([&relay, &signals] {
     while (!relay.wait(kWatchSliceMs, has_ended)) {
     }
@@ -77,6 +80,7 @@ Status run_until_stopped(Relay& relay, StopSignals& signals, ServiceNotify& noti
   });
   wait_for_stop(relay, signals, notify);
   notify.stopping();
+  if (sink != nullptr) sink->stop();
   Status status = relay.stop();
   watcher.join();
   return status;
@@ -94,24 +98,37 @@ int run_relay(const Options& options) {
   LogLines log("relay", options.log, options.drain ? &progress : nullptr);
   RelayOptions relay_options = options.relay;
   relay_options.database = where.subject;
-  relay_options.url = options.to.front();
-  relay_options.more_urls.assign(options.to.begin() + 1, options.to.end());
+  std::vector<NamedSink> sinks;
+  status = open_sinks(options.sinks, [&](const std::string&) { return log.function(); }, sinks);
+  if (!status.ok()) return fail(where, status);
+  StoppableSink* const sink = sinks.empty() ? nullptr : sinks.front().sink.get();
+  if (sink != nullptr) {
+    relay_options.sink = sink;
+    relay_options.destination = sinks.front().name;
+  } else {
+    relay_options.url = options.to.front();
+    relay_options.more_urls.assign(options.to.begin() + 1, options.to.end());
+  }
   relay_options.create_destination = !options.no_create;
   relay_options.log = log.function();
   Relay relay;
   status = Relay::start(relay_options, relay);
   if (!status.ok()) return fail(where, status);
   if (options.drain) {
-    return drain(where, {options.relay.destination, relay_options.url, options.drain_timeout_ms},
-                 relay, signals, log);
+    return drain(
+        where,
+        {relay_options.destination, sink == nullptr ? relay_options.url : sinks.front().url,
+         options.drain_timeout_ms, sink},
+        relay, signals, log);
   }
-  std::string doing = "forwarding " + where.subject + " as " + options.relay.destination + " to ";
+  std::string doing = "forwarding " + where.subject + " as " + relay_options.destination + " to ";
+  if (sink != nullptr) doing += sinks.front().url;
   for (const std::string& url : options.to)
     doing += (&url == &options.to.front() ? "" : ", ") + url;
   log.write(LogLevel::info, doing);
   ServiceNotify notify(log);
   notify.ready(doing);
-  status = run_until_stopped(relay, signals, notify);
+  status = run_until_stopped(relay, sink, signals, notify);
   return status.ok() ? kExitDone : fail(where, status);
 }
 
@@ -160,9 +177,9 @@ void add_relay(CLI::App& program, Run& run) {
   command
       ->add_option("--to", options->to,
                    "The gateway: tls+tcp://HOST:PORT, tcp://HOST:PORT or ipc:///PATH; repeatable")
-      ->required()
       ->allow_extra_args(false)
       ->option_text("URL (required)");
+  add_sink_option(*command, options->sinks);
   command
       ->add_option("--name", options->relay.destination,
                    "Destination; the URL may change, the name keeps its place")
@@ -177,7 +194,13 @@ void add_relay(CLI::App& program, Run& run) {
   add_tls_options(*command, options->relay.tls, TlsSide::relay);
   add_log_options(*command, options->log);
   add_tuning(*command, *options);
-  command->callback([options, &run] { run = [options] { return run_relay(*options); }; });
+  command->callback([options, &run] {
+    if (options->to.empty() && options->sinks.empty()) throw CLI::RequiredError("--to");
+    if (options->to.size() * options->sinks.size() > 0 || options->sinks.size() > 1) {
+      throw CLI::ValidationError("a relay has one destination: --to, or one --sink");
+    }
+    run = [options] { return run_relay(*options); };
+  });
 }
 
 }  // namespace holdfast::cli

@@ -17,6 +17,7 @@ PARTS = [
     ("Library, internal", "lib/src"),
     ("Linux platform", "platforms/linux"),
     ("Command line", "cli"),
+    ("Sinks", "cli/sinks"),
 ]
 CONSTANT = re.compile(
     r"constexpr\s+(?:std::)?(?:u?int(?:\d+_t)?|size_t|double|long|nng_duration|rlim_t)\s+(k[A-Z]\w*)"

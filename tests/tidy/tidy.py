@@ -42,6 +42,11 @@ INCLUDE_RULES = [
         "only lib/src/wire*.cpp and typed.hpp use cereal",
     ),
     (
+        re.compile(r"^(nats/|libpq|mosquitto|mqtt_)"),
+        ("cli/sinks/*",),
+        "only the sinks of cli/sinks speak to other servers",
+    ),
+    (
         re.compile(r"^(CLI/|nlohmann/)"),
         ("cli/*", "tests/*"),
         "CLI11 and nlohmann-json are for the command line only",
@@ -69,8 +74,8 @@ SQL = [
         r"\b(FROM|INTO|UPDATE|JOIN|TABLE|ON)\s+(main\.)?(outbox|inbox|holdfast)_[a-z]+\b"
     ),
 ]
-# The bench is an application, with a table of its own.
-SQL_HOME = ("lib/src/schema*", "cli/bench_workload.cpp")
+# The bench is an application, with a table of its own; a sink's table is on another server.
+SQL_HOME = ("lib/src/schema*", "cli/bench_workload.cpp", "cli/sinks/postgres_sql.*")
 # What db.* needs to open a connection and to run a transaction; it knows no table of ours.
 SQL_CONNECTION = re.compile(
     r"^\s*((PRAGMA|BEGIN|COMMIT|END|ROLLBACK|SAVEPOINT|RELEASE)\b|SELECT\s.*\sFROM sqlite_schema$)"
