@@ -35,3 +35,8 @@ foreach(line ${lines})
     string(APPEND not_emulated_cases_${CMAKE_MATCH_1} "${CMAKE_MATCH_2},") # doctest's list
   endif()
 endforeach()
+
+# An emulator is five to ten times as slow.
+foreach(limit timeout_seconds timeout_seconds_protocol_test)
+  math(EXPR ${limit} "3 * ${${limit}}")
+endforeach()

@@ -293,7 +293,8 @@ TEST_CASE("a producer that never stops trying does not eat the reserve before th
   });
   device.up = true;
   const bool arrived = device.sink.wait_for(static_cast<std::size_t>(device.committed), kWaitMs);
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  for (int ms = 0; ms < kWaitMs && more <= 10; ms += 10)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   stop = true;
   producer.join();
   device.committed += more;
