@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 rm -f build/deb/*"_$architecture.deb"
 platforms/debian/build-packages
 packages=(build/deb/*"_$architecture.deb")
-[ ${#packages[@]} = 3 ] || fail "not three packages: ${packages[*]}"
+[ ${#packages[@]} = 4 ] || fail "not four packages: ${packages[*]}"
 
 # Whose packages they are, only the builder can say.
 lintian --allow-root --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog,root-in-contact \

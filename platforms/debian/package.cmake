@@ -1,5 +1,6 @@
 # Debian packages, by CPack: `make deb [ARCH=…]`, which configures a build for /usr and calls it.
 #   holdfast          the program, units, man pages, completion
+#   holdfast-gateway  the program with sinks, which the one of holdfast hands over to
 #   libholdfast0      libholdfast.so: outbox and inbox
 #   libholdfast-dev   headers, libholdfast.a, CMake and pkg-config files
 # What only packages install is EXCLUDE_FROM_ALL: `make install` leaves the system's folders alone.
@@ -20,6 +21,13 @@ install(DIRECTORY ${package_files}/man/ DESTINATION share/man/man1 ${only_packag
 install(FILES ${debian}/holdfast.lintian-overrides DESTINATION share/lintian/overrides
         RENAME holdfast ${only_packaged})
 set(packages holdfast libholdfast0 libholdfast-dev)
+if(TARGET holdfast_gateway)
+  list(APPEND packages holdfast-gateway)
+  install(FILES ${PROJECT_SOURCE_DIR}/lib/docs/SINKS.md DESTINATION share/doc/holdfast-gateway
+          COMPONENT holdfast-gateway EXCLUDE_FROM_ALL)
+  install(DIRECTORY ${package_files}/man-gateway/ DESTINATION share/man/man1
+          COMPONENT holdfast-gateway EXCLUDE_FROM_ALL)
+endif()
 foreach(package ${packages})
   install(FILES ${debian}/copyright ${package_files}/changelog.gz
           DESTINATION share/doc/${package} COMPONENT ${package} EXCLUDE_FROM_ALL)
@@ -51,6 +59,15 @@ set(CPACK_DEBIAN_HOLDFAST_DESCRIPTION "transactional outbox, its relay and gatew
 set(CPACK_DEBIAN_HOLDFAST_PACKAGE_DEPENDS adduser)
 set(CPACK_DEBIAN_HOLDFAST_PACKAGE_CONTROL_EXTRA
     ${debian}/postinst ${debian}/prerm ${debian}/postrm)
+
+set(CPACK_DEBIAN_HOLDFAST-GATEWAY_PACKAGE_NAME holdfast-gateway)
+set(CPACK_DEBIAN_HOLDFAST-GATEWAY_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_HOLDFAST-GATEWAY_PACKAGE_DEPENDS "holdfast (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_HOLDFAST-GATEWAY_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_HOLDFAST-GATEWAY_DESCRIPTION "transactional outbox, its gateway's sinks
+ Delivers what a gateway (or a device) has in its log to PostgreSQL, NATS
+ JetStream, an MQTT 5 broker or a command: holdfast gateway --sink, holdfast
+ relay --sink and holdfast sink.")
 
 set(CPACK_DEBIAN_LIBHOLDFAST0_PACKAGE_NAME libholdfast0)
 set(CPACK_DEBIAN_LIBHOLDFAST0_PACKAGE_SECTION libs)
