@@ -79,7 +79,8 @@ double drain(int loss_percent, int window, int events) {
   CHECK(log.number("SELECT count(DISTINCT event_id) FROM outbox_event") == events);
   CHECK(log.number("SELECT count(*) FROM outbox_event WHERE seq<>source_seq") == 0);
   const double rate = std::atof(relay.stdout_text().c_str());
-  MESSAGE(loss_percent, " % lost, at most ", window, " under way: ", rate, " events/s");
+  MESSAGE(loss_percent, " % lost, at most ", window, " under way: ", rate, " events/s, ",
+          link.attempts(), " connections");
   return rate;
 }
 

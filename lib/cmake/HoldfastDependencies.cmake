@@ -63,6 +63,7 @@ endif()
 # although the first reference comes from libnng.a, which the linker reads later.
 set(HOLDFAST_NNG_WRAPPED
   setsockopt # keepalive and user timeout, which NNG 1.x cannot set
+  nni_posix_tcp_start # which sockets are NNG's
   nni_aio_begin nng_stream_recv nng_stream_send # a close that never ends (NNG #1543)
   nni_pipe_send # a message that a close leaves behind
   mbedtls_ssl_config_defaults mbedtls_ssl_config_free # our rules for certificates

@@ -37,6 +37,9 @@ using Lock = std::unique_lock<std::mutex>;
 // An attempt that has no connection by then ends with `down`: the kernel alone would send SYNs for
 // two minutes.
 constexpr std::int64_t kConnectTimeoutMs = 10'000;
+// One over TCP to which not even the other side's kernel has answered by then: the pauses between
+// its SYNs become ever longer, and those of a new attempt are short again.
+constexpr std::int64_t kSynTimeoutMs = 5'000;
 // How often an attempt under way looks whether it is still wanted. Also the earliest moment it can
 // be aborted: nng_dialer_start() on NNG 1.5 never returns if the dialer is closed within its first
 // microseconds.
@@ -67,9 +70,11 @@ struct Session {
   nng_aio* watchdog = nullptr;
   std::array<Slot, kLinkWindowMax> slots;
   nng_time dial_deadline = 0;
-  int pipe = 0;          // id of the one connection, 0 before it is there
-  int senders = 0;       // threads inside request()
-  bool dialing = false;  // the watchdog keeps ticking
+  nng_time syn_deadline = 0;
+  std::uint64_t begun_before = 0;  // TCP connections of this process
+  int pipe = 0;                    // id of the one connection, 0 before it is there
+  int senders = 0;                 // threads inside request()
+  bool dialing = false;            // the watchdog keeps ticking
   bool timed_out = false;
   bool up = false;
   bool lost = false;     // the connection is gone
@@ -102,6 +107,9 @@ class Client {
   int dial(Session& session);
   void wait_for_end(Session& session);
   void close_session(Session& session);
+  bool no_tcp_since(std::uint64_t begun_before) const {
+    return url_.scheme == LinkUrl::Scheme::tcp && tcp_connections_begun() == begun_before;
+  }
   Status end_reason(const Session& session, int dial_error) const;
   Slot* take_slot(std::uint64_t token, std::int64_t timeout_ms);
   void give_back(Session& session);
@@ -326,6 +334,8 @@ int Client::dial(Session& session) {
     std::uint64_t old_failures = 0;
     if (tls_ != nullptr) (void)tls_->take_failure(old_failures);
     session.dial_deadline = nng_clock() + kConnectTimeoutMs;
+    session.syn_deadline = nng_clock() + kSynTimeoutMs;
+    session.begun_before = tcp_connections_begun();
   }
   nng_sleep_aio(kDialTickMs, session.watchdog);
   // Blocking, so that it is one attempt and says why it failed; the watchdog bounds it.
@@ -366,8 +376,8 @@ void Client::close_session(Session& session) {
 
 Status Client::end_reason(const Session& session, int dial_error) const {
   if (session.timed_out) {
-    return Status::native_error(Code::unavailable, NNG_ETIMEDOUT, "%s: no connection within %d s",
-                                url_.text.c_str(), static_cast<int>(kConnectTimeoutMs / 1000));
+    return Status::native_error(Code::unavailable, NNG_ETIMEDOUT, "%s: no connection in time",
+                                url_.text.c_str());
   }
   std::uint64_t failures = 0;
   const std::string tls_reason = tls_ != nullptr ? tls_->take_failure(failures) : std::string();
@@ -458,7 +468,9 @@ void Client::on_tick() {
   {
     const Lock lock(mutex_);
     if (session_ == nullptr || !session_->dialing) return;
-    session_->timed_out = nng_clock() >= session_->dial_deadline;
+    const nng_time now = nng_clock();
+    session_->timed_out = now >= session_->dial_deadline ||
+                          (now >= session_->syn_deadline && no_tcp_since(session_->begun_before));
     give_up = session_->timed_out || session_->dropped;
     watchdog = session_->watchdog;
     dialer = session_->dialer;

@@ -1,12 +1,17 @@
 // See nng_compat.cpp.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace holdfast {
 
 // Call before any other use of NNG in this process; cheap when called again. Thread-safe.
 void prepare_nng();
+
+// TCP connections that NNG has begun in this process: those accepted, and those dialled once the
+// other side's kernel has answered.
+std::uint64_t tcp_connections_begun();
 
 // As linked; the TLS library's is "" if NNG was built without one.
 std::string nng_version_text();

@@ -244,7 +244,7 @@ Status Relay::Impl::perform(std::int64_t now, const std::vector<RelayAction>& ac
     } else if (action.kind == RelayAction::Kind::send) {
       std::string frame;
       status = wire::encode(*action.message, frame);
-      if (status.ok()) link->request(action.token, frame, options.request_timeout_ms);
+      if (status.ok()) link->request(now, action.token, frame, options.request_timeout_ms);
     } else if (action.kind == RelayAction::Kind::connect) {
       tell_unset_clock(tls.get(), unset_clock_told, options.log);
       link->connect(now);
@@ -410,7 +410,7 @@ Status Relay::Impl::finish() {
   wire::Message bye;
   std::string frame;
   if (link && core->goodbye(bye) && wire::encode(bye, frame).ok()) {
-    link->request(0, frame, kByeWaitMs);
+    link->request(clock.boot_ms(), 0, frame, kByeWaitMs);
     LinkEvent event;
     const std::int64_t bye_until = clock.boot_ms() + kByeWaitMs;
     for (bool done = false; !done && clock.boot_ms() < bye_until;) {

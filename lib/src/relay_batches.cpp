@@ -243,7 +243,7 @@ wire::Batch RelayCore::new_batch(int lane) const {
 }
 
 std::size_t RelayCore::batch_bytes() const {
-  return window_.batch_bytes(config_.batch_bytes_max, config_.window);
+  return std::min(window_.batch_bytes(config_.batch_bytes_max, config_.window), batch_limit_);
 }
 
 bool RelayCore::fits(const Draft& draft, std::size_t bytes) const {
@@ -538,6 +538,7 @@ Status RelayCore::on_ack(std::int64_t now, const wire::Ack& ack, InFlight& frame
   frame.answered = true;
   frame.outcomes = ack.outcomes;
   window_.answer(now, frame.sent);
+  grow_batches(now - frame.sent.at);
   const Status applied = apply_answered(now);
   if (!applied.ok()) return applied;
   failures_ = 0;

@@ -11,6 +11,9 @@ constexpr std::int64_t kBusyLookMs = 50;         // the database was locked: soo
 constexpr std::int64_t kFullDiskLookMs = 1'000;  // the disk was full: the cursor waits in memory
 constexpr std::int64_t kRefusedPauseMs = 5'000;  // refused for a reason that does not pass soon
 constexpr std::int64_t kIdleLookMs = 3'600'000;  // nothing to do: the driver wakes us on a commit
+constexpr std::size_t kSmallBatchBytes = 512;    // of the first one after a failure
+constexpr std::int64_t kNeverAtOnceMs = 10;
+constexpr std::int64_t kQuickAnswerMs = 1'000;
 constexpr std::int64_t kGapsCheckedMax = 2 * kMaxExceptionsPerDestination;
 
 // These pass by themselves: the work waits in memory and is tried again.
@@ -47,16 +50,23 @@ void RelayCore::committed() { look_again_ = true; }
 
 void RelayCore::link_up(std::int64_t) {
   connecting_ = false;
-  if (link_up_) reset_session();
+  if (link_up_) {
+    shrink_batches();
+    reset_session();
+  }
   link_up_ = true;
 }
 
 void RelayCore::link_down(std::int64_t now, const Status& why) {
+  // The wait is one between attempts: what the last one took is a part of it.
+  const std::int64_t since = connecting_ ? connect_at_ : now;
   connecting_ = false;
   link_up_ = config_.local;
+  shrink_batches();
   reset_session();
   note_trouble(why);
-  back_off(now, 0);
+  back_off(since, 0);
+  try_at_ = std::max(try_at_, now + kNeverAtOnceMs);
 }
 
 void RelayCore::request_failed(std::int64_t now, std::uint64_t token, const Status& why) {
@@ -126,7 +136,19 @@ void RelayCore::back_off(std::int64_t now, std::int64_t at_least_ms) {
   const std::int64_t ceiling =
       std::min(config_.link_delay_max_ms, config_.link_delay_min_ms << doublings);
   // Full jitter, so that a fleet does not come back in step; never at once.
-  try_at_ = now + std::max(at_least_ms, std::max<std::int64_t>(jitter(ceiling), 10));
+  try_at_ = now + std::max(at_least_ms, std::max(jitter(ceiling), kNeverAtOnceMs));
+}
+
+// What was under way without an answer may have been too much for the link.
+void RelayCore::shrink_batches() {
+  for (const InFlight& frame : in_flight_)
+    if (!frame.answered && !frame.is_hello) batch_limit_ = kSmallBatchBytes;
+}
+
+// Batches grow again while answers come about as soon as small ones do.
+void RelayCore::grow_batches(std::int64_t answer_ms) {
+  if (answer_ms <= std::max(kQuickAnswerMs, 2 * window_.round_trip_ms()))
+    batch_limit_ = std::min(2 * batch_limit_, kNoBatchLimit);
 }
 
 void RelayCore::note_trouble(const Status& why) {
@@ -641,6 +663,7 @@ Status RelayCore::step(std::int64_t now, std::vector<RelayAction>& actions, std:
   }
   if (!link_up_ && !connecting_ && now >= try_at_) {
     connecting_ = true;
+    connect_at_ = now;
     actions.push_back({RelayAction::Kind::connect, 0, nullptr});
   }
   bool pending = false;

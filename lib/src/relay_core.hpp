@@ -136,6 +136,8 @@ class RelayCore {
   // session
   void reset_session();
   void back_off(std::int64_t now, std::int64_t at_least_ms);
+  void shrink_batches();
+  void grow_batches(std::int64_t answer_ms);
   void note_trouble(const Status& why);
   Status send_hello(std::int64_t now, std::vector<RelayAction>& actions);
   Status on_welcome(std::int64_t now, const wire::Welcome& welcome);
@@ -218,6 +220,7 @@ class RelayCore {
 
   bool link_up_ = false;
   bool connecting_ = false;
+  std::int64_t connect_at_ = 0;
   std::int64_t try_at_ = 0;    // not before: connect, HELLO
   std::int64_t failures_ = 0;  // in a row, of link or session; reset by an ACK
   int refusals_ = 0;
@@ -230,6 +233,8 @@ class RelayCore {
   std::deque<InFlight> in_flight_;
   std::deque<wire::Message> outgoing_;  // of the actions of the last step
   RelayWindow window_;
+  static constexpr std::size_t kNoBatchLimit = std::size_t{1} << 30;
+  std::size_t batch_limit_ = kNoBatchLimit;  // bytes, after a failure
   Lane lanes_[kLaneCount];
 
   bool dirty_ = false;

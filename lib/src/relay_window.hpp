@@ -25,6 +25,7 @@ class RelayWindow {
   Sent send(std::int64_t now, std::size_t bytes, bool full);
   void answer(std::int64_t now, const Sent& sent);
 
+  std::int64_t round_trip_ms() const { return round_trip_; }  // the shortest seen; -1: none yet
   std::size_t bytes_under_way() const { return under_way_; }
   // May one more batch be sent beside those under way?
   bool has_room() const;

@@ -37,6 +37,9 @@ constexpr std::int64_t kRequestTimeoutMs = 10'000;  // no answer: the pipe is cl
 constexpr std::int64_t kNextUrlAfterMs = 1'000;
 constexpr std::int64_t kReturnDelayMs = 30'000;
 constexpr int kRelayUrlsMax = 8;
+// No answer for so long, and for four times the slowest of late: a second connection is tried
+// beside the first.
+constexpr std::int64_t kStallMs = 2'000;
 constexpr int kDeadAfterRejections = 10;
 // Beyond that the cursor stops (G8). What was under way by then may still add to it.
 constexpr int kMaxExceptionsPerDestination = 4096;
