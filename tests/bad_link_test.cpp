@@ -14,6 +14,7 @@
 
 #include "support/command_line.hpp"
 #include "support/connection.hpp"
+#include "support/memory_directory.hpp"
 #include "support/scale.hpp"
 #include "support/slow_link.hpp"
 
@@ -125,7 +126,7 @@ class Site {
     if (emitter_.joinable()) emitter_.join();
   }
 
-  TemporaryDirectory directory_;
+  MemoryDirectory directory_;
   std::string device_ = directory_.file("device.db"), log_ = directory_.file("gateway.db");
   Process gateway_, relay_;
   std::unique_ptr<Connection> gateway_db_;
@@ -154,11 +155,14 @@ struct Result {
   int attempts = 0, attempts_max = 0;
 };
 
+// `make soak` holds them longer.
+int hold_ms(const Fault& fault) { return std::max(fault.hold_ms, scaled(fault.hold_ms)); }
+
 // At first the waits are short, and they grow to between 0 and 2 s; two URLs are two attempts.
 int attempts_allowed(const Fault& fault) {
   int urls = 0;
   for (const std::string& word : fault.relay_arguments) urls += word == "--to" ? 1 : 0;
-  return (8 + fault.hold_ms / 800) * urls;
+  return (8 + hold_ms(fault) / 800) * urls;
 }
 
 Result run_fault(const Fault& fault) {
@@ -176,7 +180,7 @@ Result run_fault(const Fault& fault) {
   if (fault.heals_itself) {
     result.healed_ms = site.wait_beyond(site.arrived(), 30'000);
   } else {
-    sleep_ms(std::max<std::int64_t>(begun + fault.hold_ms - now_ms(), 0));
+    sleep_ms(std::max<std::int64_t>(begun + hold_ms(fault) - now_ms(), 0));
     result.meanwhile = site.arrived() - before;
     fault.end(site);
     result.healed_ms = site.wait_beyond(site.arrived(), fault.heal_wait_ms);
@@ -362,7 +366,8 @@ void check(const std::vector<Fault>& all) {
     CHECK(result.problem == "");
     CHECK((!all[i].noticed || (result.noticed_ms >= 0 && result.noticed_ms <= kNoticeMaxMs)));
     CHECK(result.healed_ms >= 0);
-    CHECK(result.healed_ms <= kHealMaxMs);
+    // Emulated and instrumented programs are slower.
+    CHECK(result.healed_ms <= (scaled(100) >= 100 ? kHealMaxMs : 5 * kHealMaxMs));
     CHECK(result.attempts <= result.attempts_max);
   }
 }

@@ -1,8 +1,8 @@
 #include "holdfast/gateway.hpp"
 
 #include <algorithm>
-#include <deque>
 
+#include "fair_queue.hpp"
 #include "gateway_core.hpp"
 #include "holdfast/outbox.hpp"
 #include "holdfast/store.hpp"
@@ -48,7 +48,7 @@ struct Gateway::Impl {
   bool unset_clock_told = false;
   std::int64_t tls_failure_at = 0;  // the next one is said then, with the number of those before
   LinkServer server;
-  std::deque<LinkRequest> waiting;  // to be served, in the order of arrival
+  FairQueue waiting;  // to be served
   std::vector<std::string> urls;
   std::function<void()> committed;
   WalHookSlot hook;
@@ -164,28 +164,25 @@ void Gateway::Impl::cut_revoked() {
     say(LogLevel::warning, "TLS: cut " + std::to_string(cut) + " connection(s): revoked");
 }
 
-// What has arrived by now, as far as one group may hold it.
+// What has arrived by now: at most kGatewayContexts requests.
 void Gateway::Impl::gather() {
-  std::size_t bytes = 0;
-  for (const LinkRequest& request : waiting) bytes += request.frame.size();
   LinkRequest request;
-  while (static_cast<int>(waiting.size()) < kGroupFramesMax && bytes < kGroupBytesMax &&
-         server.next(request)) {
-    bytes += request.frame.size();
-    waiting.push_back(std::move(request));
-  }
+  while (server.next(request)) waiting.push(std::move(request));
 }
 
 // One transaction, one fsync, for all of the group; replies only after it. What is left of
-// `waiting` when its time is over begins the next one.
+// `waiting` when its bounds are reached begins the next one.
 Status Gateway::Impl::serve(bool& fatal) {
   const std::int64_t until = clock.boot_ms() + kGroupMs;
+  std::size_t bytes = 0;
   std::vector<std::pair<std::uint64_t, std::string>> replies;
   Status status = core->begin();
   for (std::int64_t now = clock.boot_ms(); !waiting.empty(); now = clock.boot_ms()) {
-    if (!replies.empty() && now >= until) break;
-    const LinkRequest request = std::move(waiting.front());
-    waiting.pop_front();
+    const bool full =
+        static_cast<int>(replies.size()) >= kGroupFramesMax || bytes >= kGroupBytesMax;
+    if (!replies.empty() && (full || now >= until)) break;
+    const LinkRequest request = waiting.pop();
+    bytes += request.frame.size();
     replies.emplace_back(request.token, std::string());
     if (status.ok())
       status = core->accept(request.frame, now, replies.back().second, request.certificate);
