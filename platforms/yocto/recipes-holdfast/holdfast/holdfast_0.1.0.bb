@@ -14,7 +14,7 @@ EXTERNALSRC = "${HOLDFAST_SOURCE}"
 # RelWithDebInfo: in MinSizeRel and Release the project strips its programs itself, and there would be
 # nothing to put into holdfast-dbg.
 EXTRA_OECMAKE = "-DCMAKE_BUILD_TYPE=RelWithDebInfo -DHOLDFAST_STATIC=OFF -DHOLDFAST_SHARED=ON -DHOLDFAST_CLI=ON \
-    -DHOLDFAST_DEMO=OFF -DHOLDFAST_TESTS=OFF -DHOLDFAST_WERROR=OFF -DCCACHE=OFF"
+    -DHOLDFAST_SINKS=OFF -DHOLDFAST_DEMO=OFF -DHOLDFAST_TESTS=OFF -DHOLDFAST_WERROR=OFF -DCCACHE=OFF"
 
 # OE calls every ARM processor `arm`. These two want libatomic, and ARMv6 can have Thumb (CMakeLists.txt).
 do_generate_toolchain_file:append:armv5() {
