@@ -58,13 +58,22 @@ TEST_CASE("two that always have something waiting get as many bytes each") {
         doctest::Approx(1).epsilon(0.05));
 }
 
-TEST_CASE("devices that come and go are forgotten (G8)") {
+TEST_CASE("devices that come and go are forgotten, and the order of those that wait stays (G8)") {
   FairQueue queue;
+  constexpr std::uint64_t kWaiting = 30, kOfOne = 1'000'000;
+  for (std::uint64_t i = 0; i < kWaiting; ++i) queue.push(request(kOfOne, 64 * 1024, kOfOne + i));
+  CHECK(queue.pop().token == kOfOne);
+  std::size_t most = 0;
   for (std::uint64_t i = 0; i < 10 * kFairDevicesMax; ++i) {
-    queue.push(request(i, 10, i));
-    queue.push(request(0, 10, i));
-    queue.pop();
-    queue.pop();
+    queue.push(request(i, 10, i));  // each a connection of its own, with one request
+    most = std::max(most, queue.devices());
+    REQUIRE(queue.pop().token == i);
   }
+  CHECK(most == kFairDevicesMax);
+  for (std::uint64_t i = 1; i < kWaiting; ++i) {
+    if (i == kWaiting / 2) queue.push(request(kOfOne, 10, kOfOne + kWaiting));
+    CHECK(queue.pop().token == kOfOne + i);
+  }
+  CHECK(queue.pop().token == kOfOne + kWaiting);
   CHECK(queue.empty());
 }

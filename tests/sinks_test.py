@@ -148,7 +148,8 @@ class Options(Case):
     def test_secrets_are_refused_on_the_command_line(self):
         database = self.emit(1)
         for url in ("nats://u:geheim@h", "postgres://u:geheim@h/d", "mqtt://u:geheim@h", "nats://h?token=geheim",
-                    "mqtt://h?password=geheim", "postgres://h/d?password=geheim"):
+                    "mqtt://h?password=geheim", "postgres://h/d?password=geheim",
+                    "postgres://h/d?sslpassword=geheim"):
             said = self.holdfast("relay", database, "--sink", url, status=2).stderr
             self.assertIn("_file=FILE", said)
             self.assertNotIn("geheim", said)

@@ -18,17 +18,10 @@ constexpr std::int64_t kYear10000Ms = 253'402'300'800'000;
 using Attributes = std::vector<std::pair<std::string, std::string>>;
 
 std::string encode(std::string_view text, std::string_view reserved) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte > 0x20 && byte != 0x7f && c != '%' && reserved.find(c) == std::string_view::npos) {
-      out += c;
-      continue;
-    }
-    char hex[4];
-    std::snprintf(hex, sizeof hex, "%%%02X", byte);
-    out += hex;
-  }
+  const std::string out = percent_encode(text, [&](char c) {
+    return static_cast<unsigned char>(c) > 0x20 && c != 0x7f && c != '%' &&
+           reserved.find(c) == std::string_view::npos;
+  });
   return out.empty() ? "-" : out;
 }
 

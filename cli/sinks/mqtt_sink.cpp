@@ -266,14 +266,10 @@ Status MqttSink::deliver(const std::vector<EventRecord>& events, std::vector<Out
   Status status = connect();
   Batch batch{events, outcomes, {}, {}};
   batch_ = &batch;
-  Waves waves(events);
-  while (status.ok()) {
-    const std::vector<std::size_t> wave = waves.next(batch.refusals, outcomes);
-    if (wave.empty()) break;
-    for (const std::size_t place : wave) {
-      if (status.ok()) status = publish(batch, place);
-    }
-    if (status.ok()) status = wait_for_acks(batch);
+  if (status.ok()) {
+    status = deliver_in_waves(
+        events, batch.refusals, outcomes, [&](std::size_t place) { return publish(batch, place); },
+        [&] { return wait_for_acks(batch); });
   }
   batch_ = nullptr;
   if (!status.ok()) disconnect();

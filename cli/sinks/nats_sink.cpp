@@ -73,18 +73,7 @@ std::string subjects_of(const std::string& subject_template) {
 // Values of headers are one line; what is not printable ASCII becomes %XX, as the binding of
 // CloudEvents to NATS has it.
 std::string header_value(const std::string& value) {
-  std::string out;
-  for (const char c : value) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte > 0x20 && byte < 0x7f && c != '"' && c != '%') {
-      out += c;
-      continue;
-    }
-    char hex[4];
-    std::snprintf(hex, sizeof hex, "%%%02X", byte);
-    out += hex;
-  }
-  return out;
+  return percent_encode(value, [](char c) { return c > ' ' && c < 0x7f && c != '"' && c != '%'; });
 }
 
 Status bad_option(const SinkUrl& url, natsStatus status) {
@@ -283,19 +272,13 @@ Status NatsSink::wait_for_acks(Batch& batch) {
 }
 
 Status NatsSink::deliver(const std::vector<EventRecord>& events, std::vector<Outcome>& outcomes) {
-  Status status = connect();
+  const Status status = connect();
   ++batch_;
   Batch batch{events, outcomes, {}, std::vector<bool>(events.size()), 0};
-  Waves waves(events);
-  while (status.ok()) {
-    const std::vector<std::size_t> wave = waves.next(batch.refusals, outcomes);
-    if (wave.empty()) break;
-    for (const std::size_t place : wave) {
-      if (status.ok()) status = publish(batch, place);
-    }
-    if (status.ok()) status = wait_for_acks(batch);
-  }
-  return status;
+  if (!status.ok()) return status;
+  return deliver_in_waves(
+      events, batch.refusals, outcomes, [&](std::size_t place) { return publish(batch, place); },
+      [&] { return wait_for_acks(batch); });
 }
 
 // The stream that takes the subjects is asked for by name where one is given, else by subject.

@@ -131,12 +131,8 @@ void append_option(std::string& conninfo, const char* keyword, const std::string
 Status to_conninfo(const SinkUrl& url, std::string& conninfo) {
   std::string text = url.text.substr(0, url.text.find('?'));
   for (const auto& [name, value] : url.options) {
-    text += (text.find('?') == std::string::npos ? "?" : "&") + name + "=";
-    for (const unsigned char c : value) {
-      char encoded[4];
-      ::snprintf(encoded, sizeof encoded, "%%%02X", c);
-      text += encoded;
-    }
+    text += (text.find('?') == std::string::npos ? "?" : "&") + name + "=" +
+            percent_encode(value, [](char) { return false; });
   }
   char* problem = nullptr;
   PQconninfoOption* const options = PQconninfoParse(text.c_str(), &problem);
@@ -183,11 +179,12 @@ Status PostgresSink::open(SinkUrl url, LogFunction, std::unique_ptr<StoppableSin
   if (!quote_table(sink->plain_, sink->table_)) {
     return Status::error(Code::invalid, "sink %s: table is NAME or SCHEMA.NAME", url.name.c_str());
   }
-  Status status = take_secret(url, "password", sink->password_);
+  std::string password, key_password;
+  Status status = take_secret(url, "password", password);
+  if (status.ok()) status = take_secret(url, "sslpassword", key_password);
   if (status.ok()) status = to_conninfo(url, sink->conninfo_);
-  if (status.ok() && !sink->password_.empty()) {
-    append_option(sink->conninfo_, "password", sink->password_);
-  }
+  if (!password.empty()) append_option(sink->conninfo_, "password", password);
+  if (!key_password.empty()) append_option(sink->conninfo_, "sslpassword", key_password);
   if (status.ok()) out = std::move(sink);
   return status;
 }

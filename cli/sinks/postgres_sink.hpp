@@ -43,7 +43,6 @@ class PostgresSink : public StoppableSink {
   Status add_partitions();
 
   std::string conninfo_;
-  std::string password_;
   std::string table_;  // quoted for SQL
   std::string plain_;  // as given
   std::string why_;

@@ -10,6 +10,7 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 
 namespace holdfast::cli {
 namespace {
@@ -92,6 +93,20 @@ Status parse_host(std::string_view text, SinkUrl& url) {
 
 }  // namespace
 
+std::string percent_encode(std::string_view text, const std::function<bool(char)>& kept) {
+  std::string out;
+  for (const char c : text) {
+    if (kept(c)) {
+      out += c;
+      continue;
+    }
+    char hex[4];
+    std::snprintf(hex, sizeof hex, "%%%02X", static_cast<unsigned char>(c));
+    out += hex;
+  }
+  return out;
+}
+
 bool SinkUrl::take(std::string_view option, std::string& value) {
   const auto found = std::find_if(options.begin(), options.end(),
                                   [&](const auto& each) { return each.first == option; });
@@ -149,7 +164,7 @@ Status parse_sink_url(std::string_view given, SinkUrl& url) {
     text.remove_prefix(at + 1);
   }
   std::string secret;
-  for (const char* option : {"password", "token"}) {
+  for (const char* option : {"password", "token", "sslpassword"}) {
     if (!url.take(option, secret)) continue;
     return Status::error(Code::invalid,
                          "sink %s: a secret on the command line is seen by all users (ps); put it "

@@ -2,6 +2,7 @@
 // every user of the machine: secrets come from files or the environment, which the URL names.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,9 @@ struct SinkUrl {
   // All were taken? The error names one that was not.
   Status none_left() const;
 };
+
+// Each byte that `kept` does not take becomes %XX.
+std::string percent_encode(std::string_view text, const std::function<bool(char)>& kept);
 
 // Refuses a password in the URL.
 Status parse_sink_url(std::string_view given, SinkUrl& out);

@@ -3,24 +3,37 @@
 #include <map>
 
 namespace holdfast::cli {
+namespace {
 
-Waves::Waves(const std::vector<EventRecord>& events) : events_(events) {
+using Wave = std::vector<std::size_t>;
+
+std::vector<Wave> waves_of(const std::vector<EventRecord>& events) {
+  std::vector<Wave> waves;
   std::map<std::string, std::size_t> seen;
   for (std::size_t i = 0; i < events.size(); ++i) {
     const std::size_t wave = seen[aggregate_of(events[i])]++;
-    if (wave == waves_.size()) waves_.emplace_back();
-    waves_[wave].push_back(i);
+    if (wave == waves.size()) waves.emplace_back();
+    waves[wave].push_back(i);
   }
+  return waves;
 }
 
-std::vector<std::size_t> Waves::next(const Refusals& refusals, std::vector<Outcome>& outcomes) {
-  std::vector<std::size_t> wave;
-  while (wave.empty() && at_ < waves_.size()) {
-    for (const std::size_t i : waves_[at_++]) {
-      if (!refusals.holds(events_[i], outcomes[i])) wave.push_back(i);
+}  // namespace
+
+Status deliver_in_waves(const std::vector<EventRecord>& events, const Refusals& refusals,
+                        std::vector<Outcome>& outcomes,
+                        const std::function<Status(std::size_t)>& publish,
+                        const std::function<Status()>& wait) {
+  for (const Wave& wave : waves_of(events)) {
+    for (const std::size_t place : wave) {
+      if (refusals.holds(events[place], outcomes[place])) continue;
+      const Status status = publish(place);
+      if (!status.ok()) return status;
     }
+    const Status status = wait();
+    if (!status.ok()) return status;
   }
-  return wave;
+  return {};
 }
 
 }  // namespace holdfast::cli

@@ -2,23 +2,18 @@
 // later event of its aggregate beside it, which a refusal could not stop any more (G5).
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "refusals.hpp"
 
 namespace holdfast::cli {
 
-class Waves {
- public:
-  explicit Waves(const std::vector<EventRecord>& events);
-  // The next part, as places in the batch; those that a refusal holds are told so and left out.
-  // Empty at the end.
-  std::vector<std::size_t> next(const Refusals& refusals, std::vector<Outcome>& outcomes);
-
- private:
-  const std::vector<EventRecord>& events_;
-  std::vector<std::vector<std::size_t>> waves_;
-  std::size_t at_ = 0;
-};
+// Publishes a part, each event by its place in the batch, and waits for its answers before the next
+// part; what the refusals so far hold is told so and left out. Ends at the first error.
+Status deliver_in_waves(const std::vector<EventRecord>& events, const Refusals& refusals,
+                        std::vector<Outcome>& outcomes,
+                        const std::function<Status(std::size_t)>& publish,
+                        const std::function<Status()>& wait);
 
 }  // namespace holdfast::cli

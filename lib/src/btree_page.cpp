@@ -92,7 +92,7 @@ bool BtreePage::load(PageFile& file, std::uint32_t page) {
   if (!file.read(page, bytes_)) return false;
   head_ = page == 1 ? kFileHeaderBytes : 0;
   end_ = file.usable_bytes();
-  kind_ = bytes_[head_];
+  kind_ = static_cast<unsigned char>(bytes_[head_]);
   if (!is_btree_page_kind(kind_)) return false;
   cells_ = static_cast<int>(big_endian_16(bytes_, head_ + 3));
   pointers_ = head_ + (leaf() ? 8 : 12);

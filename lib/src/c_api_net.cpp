@@ -97,7 +97,7 @@ RelayOptions options_of(const holdfast_relay_options& given) {
   own.database = text(given.database);
   own.destination = text(given.destination, kDefaultDestination);
   own.url = text(given.url);
-  for (std::size_t i = 0; i < given.more_urls_count; ++i)
+  for (std::size_t i = 0; given.more_urls != nullptr && i < given.more_urls_count; ++i)
     own.more_urls.push_back(text(given.more_urls[i]));
   own.create_destination = given.no_create_destination == 0;
   own.dead_after = or_default(given.dead_after, own.dead_after);

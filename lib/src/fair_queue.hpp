@@ -11,49 +11,66 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "link_nng.hpp"
 
 namespace holdfast {
 
 constexpr std::uint64_t kFairRequestBytes = 1024;  // what a request costs beside its own bytes
-constexpr std::size_t kFairDevicesMax =
-    1024;  // beyond it those that are owed nothing are forgotten
+// Devices whose share is remembered. With as many, those that have nothing waiting are forgotten:
+// connections that come and go must not fill the memory.
+constexpr std::size_t kFairDevicesMax = 1024;
 
 class FairQueue {
  public:
   bool empty() const { return waiting_.empty(); }
+  std::size_t devices() const { return ends_.size(); }  // remembered
 
   void push(LinkRequest&& request) {
-    std::string device =
-        request.certificate.empty() ? "\n" + std::to_string(request.pipe) : request.certificate;
-    std::uint64_t& end = ends_[std::move(device)];
+    if (ends_.size() >= kFairDevicesMax) forget();
+    std::uint64_t& end = ends_[device_of(request)];
     const std::uint64_t begin = std::max(now_, end);
-    end = begin + kFairRequestBytes + request.frame.size();
-    waiting_.emplace(begin, std::move(request));
-    if (ends_.size() > kFairDevicesMax) forget();
+    end = begin + cost_of(request);
+    waiting_.push_back({begin, std::move(request)});
   }
 
+  // At most kGatewayContexts wait, so the first is looked for.
   LinkRequest pop() {
-    const auto first = waiting_.begin();
-    now_ = first->first;
-    LinkRequest request = std::move(first->second);
+    const auto first =
+        std::min_element(waiting_.begin(), waiting_.end(),
+                         [](const Waiting& a, const Waiting& b) { return a.begin < b.begin; });
+    now_ = first->begin;
+    LinkRequest request = std::move(first->request);
     waiting_.erase(first);
     return request;
   }
 
  private:
-  // Who ended before now begins now, remembered or not.
-  void forget() {
-    for (auto device = ends_.begin(); device != ends_.end();)
-      device = device->second <= now_ ? ends_.erase(device) : std::next(device);
+  struct Waiting {
+    std::uint64_t begin = 0;
+    LinkRequest request;
+  };
+
+  static std::string device_of(const LinkRequest& request) {
+    return request.certificate.empty() ? "\n" + std::to_string(request.pipe) : request.certificate;
+  }
+  static std::uint64_t cost_of(const LinkRequest& request) {
+    return kFairRequestBytes + request.frame.size();
   }
 
-  std::uint64_t now_ = 0;  // in bytes served, of a device that always has something waiting
-  std::multimap<std::uint64_t, LinkRequest> waiting_;
-  std::unordered_map<std::string, std::uint64_t> ends_;
+  void forget() {
+    ends_.clear();
+    for (const Waiting& each : waiting_) {
+      std::uint64_t& end = ends_[device_of(each.request)];
+      end = std::max(end, each.begin + cost_of(each.request));
+    }
+  }
+
+  std::uint64_t now_ = 0;         // in bytes served, of a device that always has something waiting
+  std::vector<Waiting> waiting_;  // in the order of arrival
+  std::map<std::string, std::uint64_t> ends_;
 };
 
 }  // namespace holdfast

@@ -24,6 +24,16 @@ void append_step(std::string& input, std::uint8_t kind, std::string_view bytes);
 std::string frame_of(std::uint8_t kind, std::string_view body);
 bool is_frame(std::uint8_t kind);  // a kind of wire.hpp, or kRawFrame
 
+// One input, as LLVMFuzzerTestOneInput has it, in a Conversation(site) that takes the steps.
+template <typename Conversation, typename Site>
+int converse(Site& site, const std::uint8_t* data, std::size_t size) {
+  Conversation conversation(site);
+  for (const Step& step : take_steps({reinterpret_cast<const char*>(data), size}))
+    conversation.take(step);
+  conversation.finish();
+  return 0;
+}
+
 // Decodes, and requires of the decoder: a refusal is named; what is accepted can be encoded, and
 // decodes again to the same message.
 bool decode_checked(std::string_view frame, wire::Message& message, wire::RefusedCode& refused);

@@ -260,9 +260,5 @@ class Conversation {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static Site site;
-  Conversation conversation(site);
-  for (const Step& step : take_steps({reinterpret_cast<const char*>(data), size}))
-    conversation.take(step);
-  conversation.finish();
-  return 0;
+  return converse<Conversation>(site, data, size);
 }

@@ -80,24 +80,32 @@ class Postgres:
                       "-c", sql, env={**os.environ, "PGPASSWORD": "secret"}).splitlines()
 
 
-class Nats:
-    def __init__(self, folder, extra=""):
-        need("nats-server")
-        self.folder, self.port = folder, free_port()
-        self.settings = os.path.join(folder, "nats.conf")
+class Configured:
+    """A server that one file of settings is all of."""
+
+    def __init__(self, folder, program, settings):
+        self.folder, self.program, self.settings = folder, program, os.path.join(folder, program + ".conf")
         with open(self.settings, "w", encoding="utf-8") as file:
-            file.write(f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{folder}/nats" }}\n{extra}')
+            file.write(settings)
         self.server = None
         self.start()
 
     def start(self):
-        self.server = Server(self.folder, "nats", "nats-server", "-c", self.settings, port=self.port)
+        self.server = Server(self.folder, self.program, self.program, "-c", self.settings, port=self.port)
 
     def kill(self):
         self.server.kill()
 
     def stop(self):
         self.server.stop()
+
+
+class Nats(Configured):
+    def __init__(self, folder, extra=""):
+        need("nats-server")
+        self.port = free_port()
+        super().__init__(folder, "nats-server",
+                         f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{folder}/nats" }}\n{extra}')
 
     @property
     def url(self):
@@ -114,25 +122,12 @@ class Nats:
         return self.ask("STREAM.MSG.GET." + stream, seq=seq)["message"]
 
 
-class Mosquitto:
+class Mosquitto(Configured):
     def __init__(self, folder, extra="allow_anonymous true\n"):
         need("mosquitto", "mosquitto_sub")
-        self.folder, self.port = folder, free_port()
-        self.settings = os.path.join(folder, "mosquitto.conf")
+        self.port = free_port()
         user = "user root\n" if os.geteuid() == 0 else ""
-        with open(self.settings, "w", encoding="utf-8") as file:
-            file.write(f"listener {self.port} 127.0.0.1\n{user}max_queued_messages 0\n{extra}")
-        self.server = None
-        self.start()
-
-    def start(self):
-        self.server = Server(self.folder, "mosquitto", "mosquitto", "-c", self.settings, port=self.port)
-
-    def kill(self):
-        self.server.kill()
-
-    def stop(self):
-        self.server.stop()
+        super().__init__(folder, "mosquitto", f"listener {self.port} 127.0.0.1\n{user}max_queued_messages 0\n{extra}")
 
     @property
     def url(self):
