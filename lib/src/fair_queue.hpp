@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -54,7 +55,11 @@ class FairQueue {
   };
 
   static std::string device_of(const LinkRequest& request) {
-    return request.certificate.empty() ? "\n" + std::to_string(request.pipe) : request.certificate;
+    if (!request.certificate.empty()) return request.certificate;
+    // A name of no certificate: it begins with a NUL.
+    std::string pipe(1 + sizeof request.pipe, '\0');
+    std::memcpy(&pipe[1], &request.pipe, sizeof request.pipe);
+    return pipe;
   }
   static std::uint64_t cost_of(const LinkRequest& request) {
     return kFairRequestBytes + request.frame.size();
@@ -62,10 +67,9 @@ class FairQueue {
 
   void forget() {
     ends_.clear();
-    for (const Waiting& each : waiting_) {
-      std::uint64_t& end = ends_[device_of(each.request)];
-      end = std::max(end, each.begin + cost_of(each.request));
-    }
+    // A device's last one to have arrived is the one that ends last.
+    for (const Waiting& each : waiting_)
+      ends_[device_of(each.request)] = each.begin + cost_of(each.request);
   }
 
   std::uint64_t now_ = 0;         // in bytes served, of a device that always has something waiting

@@ -17,14 +17,14 @@ Status FailoverLink::open(const std::vector<std::string>& urls, std::int64_t ret
                           std::uint64_t seed, std::function<void()> wake,
                           std::shared_ptr<tls::Tls> tls) {
   urls_ = urls;
-  last_until_.assign(urls.size(), 0);
   wake_ = std::move(wake);
   tls_ = std::move(tls);
   return_delay_ms_ = return_delay_ms;
   random_ = seed | 1;
-  while (legs_.size() < 2 * urls.size()) legs_.push_back(std::make_unique<Leg>());
-  const Status status = legs_[0]->client.open(urls_[0], wake_, tls_);
-  legs_[0]->open = status.ok();
+  legs_count_ = 2 * urls.size();
+  legs_ = std::make_unique<Leg[]>(legs_count_);
+  const Status status = legs_[0].client.open(urls_[0], wake_, tls_);
+  legs_[0].open = status.ok();
   return status;
 }
 
@@ -37,13 +37,14 @@ std::int64_t FailoverLink::wake_at() const { return std::min(next_at_, stall_at(
 
 std::int64_t FailoverLink::stall_at() const {
   if (attempt_ || used_ == kNone || sent_.empty() || slowest_ms_ < 0) return INT64_MAX;
-  if (moved_ && !legs_[used_]->answered) return INT64_MAX;
+  if (moved_ && !legs_[used_].answered) return INT64_MAX;
   return std::max(sent_.begin()->second + std::max(kStallMs, kStallAnswers * slowest_ms_),
                   not_stalled_until_);
 }
 
 bool FailoverLink::any_dialling() const {
-  return std::any_of(legs_.begin(), legs_.end(), [](const auto& leg) { return leg->dialling; });
+  return std::any_of(legs_.get(), legs_.get() + legs_count_,
+                     [](const Leg& leg) { return leg.dialling; });
 }
 
 // -- an attempt -----------------------------------------------------------------------------------
@@ -60,7 +61,7 @@ void FailoverLink::begin_attempt(std::int64_t now) {
   to_try_.clear();
   for (const bool last : {false, true})
     for (std::size_t i = 0; i < urls_.size(); ++i)
-      if ((last_until_[i] > now) == last) to_try_.push_back(i);
+      if ((legs_[i].last_until > now) == last) to_try_.push_back(i);
   dial_next(now);
 }
 
@@ -72,7 +73,7 @@ void FailoverLink::dial_next(std::int64_t now) {
 }
 
 void FailoverLink::dial(std::size_t index) {
-  Leg& leg = *legs_[index];
+  Leg& leg = legs_[index];
   const Status status = leg.open ? Status() : leg.client.open(urls_[url_of(index)], wake_, tls_);
   leg.open = leg.dialling = status.ok();
   if (leg.open)
@@ -83,24 +84,25 @@ void FailoverLink::dial(std::size_t index) {
 
 void FailoverLink::note(const Status& reason) {
   reason_ = reason;
-  reasons_ += (reasons_.empty() ? "" : "; ") + std::string(reason.text());
+  if (!reasons_.empty()) reasons_ += "; ";
+  reasons_ += reason.text();
 }
 
 void FailoverLink::let_go(std::size_t leg) {
-  legs_[leg]->dialling = false;
-  legs_[leg]->client.disconnect();
+  legs_[leg].dialling = false;
+  legs_[leg].client.disconnect();
 }
 
 void FailoverLink::end_attempt(std::int64_t now) {
-  for (std::size_t i = 0; i < legs_.size(); ++i)
-    if (legs_[i]->dialling) let_go(i);
+  for (std::size_t i = 0; i < legs_count_; ++i)
+    if (legs_[i].dialling) let_go(i);
   attempt_ = false;
   look_back(now, kNone);
 }
 
 void FailoverLink::disconnect() {
-  for (std::size_t i = 0; i < legs_.size(); ++i)
-    if (i == used_ || legs_[i]->dialling) let_go(i);
+  for (std::size_t i = 0; i < legs_count_; ++i)
+    if (i == used_ || legs_[i].dialling) let_go(i);
   used_ = looking_ = kNone;
   attempt_ = moved_ = false;
   next_at_ = INT64_MAX;
@@ -110,7 +112,7 @@ void FailoverLink::disconnect() {
 void FailoverLink::request(std::int64_t now, std::uint64_t token, std::string_view frame,
                            std::int64_t timeout_ms) {
   sent_[token] = now;
-  legs_[used_ == kNone ? 0 : used_]->client.request(token, frame, timeout_ms);
+  legs_[used_ == kNone ? 0 : used_].client.request(token, frame, timeout_ms);
 }
 
 // -- what happened --------------------------------------------------------------------------------
@@ -123,8 +125,8 @@ bool FailoverLink::next(std::int64_t now, LinkEvent& event) {
     else
       look_back(now, 0);
   }
-  for (std::size_t i = 0; i < legs_.size(); ++i)
-    while (legs_[i]->open && legs_[i]->client.next(event))
+  for (std::size_t i = 0; i < legs_count_; ++i)
+    while (legs_[i].open && legs_[i].client.next(event))
       if (take(i, now, event)) return true;
   while (attempt_ && !any_dialling()) {
     if (!to_try_.empty()) {
@@ -151,8 +153,8 @@ bool FailoverLink::take(std::size_t leg, std::int64_t now, LinkEvent& event) {
     case LinkEvent::Kind::down:
       return lost(leg, now, event);
     case LinkEvent::Kind::failed:
-      if (leg == used_ && (is_timeout(event.status) || !legs_[leg]->answered))
-        last_until_[url_of(leg)] = now + return_delay_ms_;
+      if (leg == used_ && (is_timeout(event.status) || !legs_[leg].answered))
+        legs_[url_of(leg)].last_until = now + return_delay_ms_;
       sent_.erase(event.token);
       return used_ == kNone || leg == used_;
     case LinkEvent::Kind::reply:
@@ -164,7 +166,7 @@ bool FailoverLink::take(std::size_t leg, std::int64_t now, LinkEvent& event) {
 }
 
 void FailoverLink::heard(std::uint64_t token, std::int64_t now) {
-  legs_[used_]->answered = true;
+  legs_[used_].answered = true;
   const auto sent = sent_.find(token);
   if (sent != sent_.end()) {
     slowest_ms_ = std::max(now - sent->second, slowest_ms_ - slowest_ms_ / kForgetPart);
@@ -174,10 +176,10 @@ void FailoverLink::heard(std::uint64_t token, std::int64_t now) {
 }
 
 void FailoverLink::use(std::size_t leg, std::int64_t now) {
-  for (std::size_t i = 0; i < legs_.size(); ++i)
-    if (i != leg && (i == used_ || legs_[i]->dialling)) let_go(i);
+  for (std::size_t i = 0; i < legs_count_; ++i)
+    if (i != leg && (i == used_ || legs_[i].dialling)) let_go(i);
   moved_ = attempt_ && used_ != kNone;
-  legs_[leg]->dialling = legs_[leg]->answered = false;
+  legs_[leg].dialling = legs_[leg].answered = false;
   used_ = leg;
   attempt_ = false;
   sent_.clear();
@@ -185,7 +187,7 @@ void FailoverLink::use(std::size_t leg, std::int64_t now) {
 }
 
 bool FailoverLink::lost(std::size_t leg, std::int64_t now, const LinkEvent& event) {
-  legs_[leg]->dialling = false;
+  legs_[leg].dialling = false;
   if (leg == used_) {
     disconnect();
     return true;
@@ -202,9 +204,9 @@ void FailoverLink::look_back(std::int64_t now, std::size_t from) {
   next_at_ = INT64_MAX;
   if (used_ == kNone || url_of(used_) == 0) return;
   for (; from < url_of(used_) && looking_ == kNone; ++from)
-    if (last_until_[from] <= now) looking_ = from;
+    if (legs_[from].last_until <= now) looking_ = from;
   if (looking_ != kNone) dial(looking_);
-  if (looking_ != kNone && legs_[looking_]->dialling) return;
+  if (looking_ != kNone && legs_[looking_].dialling) return;
   random_ ^= random_ << 13;
   random_ ^= random_ >> 7;
   random_ ^= random_ << 17;

@@ -50,7 +50,8 @@ class FailoverLink {
     LinkClient client;  // opened when first used, for it is a thread
     bool open = false;
     bool dialling = false;
-    bool answered = false;  // a request, since it is in use
+    bool answered = false;        // a request, since it is in use
+    std::int64_t last_until = 0;  // of the first one of a URL: it is tried after the others
   };
 
   void begin_attempt(std::int64_t now);
@@ -69,8 +70,8 @@ class FailoverLink {
   std::size_t url_of(std::size_t leg) const { return leg % urls_.size(); }
 
   std::vector<std::string> urls_;
-  std::vector<std::int64_t> last_until_;  // by URL: tried after the others
-  std::vector<std::unique_ptr<Leg>> legs_;
+  std::size_t legs_count_ = 0;
+  std::unique_ptr<Leg[]> legs_;
   std::function<void()> wake_;
   std::shared_ptr<tls::Tls> tls_;
   std::int64_t return_delay_ms_ = 0;
