@@ -195,8 +195,9 @@ class Options(Case):
             database = self.emit(1)
             for url in (f"nats://127.0.0.1:{port}", f"postgres://u@127.0.0.1:{port}/d", f"mqtt://127.0.0.1:{port}"):
                 relay = self.start("relay", database, "--sink", url)
-                time.sleep(0.4)
-                self.stop(relay, 4)
+                connection, _ = listener.accept()
+                with contextlib.closing(connection):
+                    self.stop(relay, 4)
 
 
 class PostgresSink(Case):
@@ -297,7 +298,8 @@ class PostgresSink(Case):
         self.holdfast("sink", "init", url)
         self.holdfast("sink", "check", plain, env={**os.environ, "PGPASSWORD": "secret-of-the-test"})
         relay = self.start("relay", self.emit(1), "--sink", url)
-        time.sleep(0.3)
+        count = f"SELECT count(*) FROM {self.table}"
+        self.assertTrue(until(lambda: server.rows(count) == ["1"]))
         with open(f"/proc/{relay.pid}/cmdline", "rb") as file:
             self.assertNotIn(b"secret-of-the-test", file.read())
         self.stop(relay)
